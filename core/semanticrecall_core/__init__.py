@@ -1,0 +1,1 @@
+"""The engine of SemanticRecall. It knows no gRPC and no protobuf."""

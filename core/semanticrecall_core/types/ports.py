@@ -1,0 +1,225 @@
+"""The ports: what the engine needs of each part, and what each part promises.
+
+One contract suite per port runs over every implementation (`tests/contract`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from .filters import Filter
+from .values import (
+    AppendOutcome,
+    CacheStats,
+    CallBudget,
+    EmbeddedText,
+    Finding,
+    ForgetOutcome,
+    ForgetTarget,
+    ListQuery,
+    MessageDraft,
+    PartitionRows,
+    PendingRow,
+    StoredMessage,
+    StoreStats,
+    ThreadSummary,
+    VectorAnswer,
+    VectorQuery,
+    VectorRecord,
+    WindowQuery,
+)
+
+if TYPE_CHECKING:
+    from .values import IntColumn
+
+
+class CommitListener(Protocol):
+    """Told of every change of the record, in commit order, before the caller is answered.
+
+    Called on the store's writer thread, one call at a time: it must be quick and must not call
+    the store's writing methods. What it raises is a bug: the store logs it and stops.
+    """
+
+    def vectors_put(self, resource_id: str, rows: PartitionRows) -> None:
+        """These rows are the only vectors of their messages now (older ones are replaced)."""
+        ...
+
+    def vectors_removed(self, resource_id: str, seqs: IntColumn) -> None:
+        """These messages have no vectors now: edited, forgotten or moved away."""
+        ...
+
+    def resource_dropped(self, resource_id: str) -> None:
+        """Nothing of this resource in memory may be used any more; read it anew."""
+        ...
+
+
+class MessageStore(Protocol):
+    """Keeps every message durably. Thread-safe. Reads never wait for writes.
+
+    Every method that changes something returns after the change is on disk (or raises, and then
+    nothing has changed). Raises ResourceExhaustedError (reason DISK_FULL) on a full disk,
+    UnavailableError after a failed sync until the store is reopened, CorruptDataError for a row
+    that does not match its checksum.
+    """
+
+    @property
+    def store_id(self) -> str:
+        """Identity of this data directory; made once."""
+        ...
+
+    def subscribe(self, listener: CommitListener) -> None:
+        """Register the one listener, before the first write."""
+        ...
+
+    def append(
+        self, resource_id: str, drafts: Sequence[MessageDraft], budget: CallBudget
+    ) -> list[AppendOutcome]:
+        """Store drafts in one transaction, idempotent by (resource, id); later drafts win.
+
+        A draft equal to its row is UNCHANGED and writes nothing (a missing create_time equals any);
+        otherwise the row is replaced in place: it keeps its seq, and its create_time where the
+        draft has none; its vectors are gone in the same commit. New rows without create_time get
+        the clock's. Calls of many threads share a commit. The budget is checked until the
+        transaction begins, never after.
+        """
+        ...
+
+    def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
+        """Store vectors whose row still has that revision; False for those that came too late."""
+        ...
+
+    def pending(self, after_seq: int, limit: int) -> list[PendingRow]:
+        """Rows with embeddable text and no vectors of the current generation, by seq."""
+        ...
+
+    def load_partition(self, resource_id: str) -> PartitionRows:
+        """All current vectors of a resource, by (seq, chunk)."""
+        ...
+
+    def thread_key(self, resource_id: str, thread_id: str) -> int | None:
+        """The key of a thread, None where there is none."""
+        ...
+
+    def seqs_matching(self, resource_id: str, condition: Filter) -> IntColumn:
+        """Sorted seqs of the resource's messages whose metadata match."""
+        ...
+
+    def unknown_metadata_keys(self, resource_id: str, keys: frozenset[str]) -> tuple[str, ...]:
+        """Those of `keys` (dotted) that no message of the resource carries, sorted."""
+        ...
+
+    def seqs_of_ids(self, resource_id: str, message_ids: Sequence[str]) -> IntColumn:
+        """Sorted seqs of those ids that are there."""
+        ...
+
+    def windows(self, query: WindowQuery) -> list[StoredMessage]:
+        """Hits and neighbours, each once, by (thread's first message here, create_time, seq).
+
+        A hit that is gone is left out, with its window.
+        """
+        ...
+
+    def group(self, resource_id: str, thread_id: str, group_id: str, limit: int) -> list[StoredMessage]:
+        """Messages of a group by (create_time, seq); at most limit + 1, so that more is seen."""
+        ...
+
+    def get(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
+        """The messages that are there, in the order of the ids."""
+        ...
+
+    def list_messages(self, query: ListQuery) -> list[StoredMessage]:
+        """One page of history."""
+        ...
+
+    def list_threads(
+        self, resource_id: str, limit: int, after: tuple[int, int] | None
+    ) -> list[ThreadSummary]:
+        """Threads by (last_create_time, last_seq) descending; `after` is the last one seen."""
+        ...
+
+    def transfer_thread(self, resource_id: str, thread_id: str, to_resource_id: str) -> int:
+        """Move a thread; returns its messages. Rows keep their seq, vectors move with them.
+
+        Raises NotFoundError, AlreadyExistsError.
+        """
+        ...
+
+    def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
+        """Remove messages, their vectors and threads that are empty then."""
+        ...
+
+    def stats(self, resource_id: str | None) -> StoreStats:
+        """Counts of one resource or of all."""
+        ...
+
+    def verify(self, resource_id: str | None) -> Iterator[Finding]:
+        """Read everything, compare checksums and references, yield what does not agree."""
+        ...
+
+    def close(self) -> None:
+        """Finish accepted writes and let go of the directory."""
+        ...
+
+
+class Embedder(Protocol):
+    """Texts to unit vectors. Thread-safe; runs on the calling thread.
+
+    Promise: the same text in the same role always gives the same vector, whatever runs beside it;
+    what is returned is finite and has unit length, else EmbeddingFailedError.
+    """
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector."""
+        ...
+
+    @property
+    def generation(self) -> str:
+        """Identity of the vectors: model, digest, dimension, pooling, prompts, quantisation."""
+        ...
+
+    @property
+    def index_identity(self) -> str:
+        """Short readable form, `<model>@<revision>/<dimensions>`."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """Where it runs: "cpu" or "cuda"."""
+        ...
+
+    def embed_query(self, text: str, budget: CallBudget) -> EmbeddedText:
+        """One vector; text longer than the window is cut. Identical texts at once cost one run."""
+        ...
+
+    def embed_passage(self, text: str, budget: CallBudget) -> EmbeddedText:
+        """One vector per chunk of the window's size, chunks overlapping."""
+        ...
+
+    def forget_texts(self, texts: Sequence[str]) -> int:
+        """Drop the cached vectors of these texts and of their chunks; returns how many."""
+        ...
+
+    def cache_stats(self) -> CacheStats:
+        """State of the cache."""
+        ...
+
+
+class VectorIndex(CommitListener, Protocol):
+    """Nearest messages inside one partition (a resource). Thread-safe; exact.
+
+    Partitions are read through the loader it was made with, on first use.
+    """
+
+    def search(self, resource_id: str, query: VectorQuery) -> VectorAnswer:
+        """The exact top_k messages by cosine of their best chunk, among those allowed."""
+        ...
+
+    def partition_rows(self, resource_id: str) -> PartitionRows:
+        """What the partition holds now, by (seq, chunk); for Verify."""
+        ...
+
+    def partitions_loaded(self) -> int:
+        """How many partitions are in memory."""
+        ...

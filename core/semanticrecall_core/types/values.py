@@ -1,0 +1,482 @@
+"""Plain values that travel between the parts of the engine.
+
+Times are integers: nanoseconds since 1970-01-01T00:00:00Z. Vectors are C-contiguous float32 rows
+of unit length. `seq` is a message's position in the record: positive, growing, never used twice,
+kept when the message is replaced. `revision` grows with every change of the record; a vector
+belongs to one (seq, revision) and to no other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from .errors import CancelledError, DeadlineExceededError, SemanticRecallError
+from .filters import Filter
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    FloatRows = NDArray[np.float32]
+    IntColumn = NDArray[np.int64]
+    ByteColumn = NDArray[np.uint8]
+
+TIME_NS_MIN = -(2**63)
+TIME_NS_MAX = 2**63 - 1
+
+
+class Role(IntEnum):
+    """Who wrote a message. The numbers are on the wire and on disk."""
+
+    USER = 1
+    ASSISTANT = 2
+    SYSTEM = 3
+    TOOL = 4
+
+
+class Scope(IntEnum):
+    """Which of the resource's messages may be hits."""
+
+    RESOURCE = 1
+    THREAD = 2
+
+
+class Mode(IntEnum):
+    """How candidates are ranked."""
+
+    DENSE = 1
+    LEXICAL = 2
+    HYBRID = 3
+
+
+class ContextFormat(IntEnum):
+    """How the context text is written."""
+
+    DEFAULT = 1
+    MASTRA = 2
+    NONE = 3
+
+
+class Wait(IntEnum):
+    """When Index answers."""
+
+    SEARCHABLE = 1
+    DURABLE = 2
+
+
+class Status(IntEnum):
+    """What became of one message given to Index. The numbers are on the wire."""
+
+    INDEXED = 1
+    REPLACED = 2
+    UNCHANGED = 3
+    PENDING = 4
+    NOT_EMBEDDED = 5
+    REJECTED = 6
+
+
+class WhyEmpty(IntEnum):
+    """Why an answer holds no messages."""
+
+    NOT_EMPTY = 0
+    NO_QUERY = 1
+    NO_MESSAGES = 2
+    FILTERED = 3
+    BELOW_THRESHOLD = 4
+
+
+class GroupState(IntEnum):
+    """Whether a message's group is complete in an answer."""
+
+    NO_GROUP = 0
+    WHOLE = 1
+    HIT_ONLY = 2
+
+
+class EmbedRole(IntEnum):
+    """What a text is embedded as."""
+
+    QUERY = 1
+    PASSAGE = 2
+
+
+@dataclass(slots=True)
+class CallBudget:
+    """How long a call may go on, and whether its caller is still there.
+
+    Attributes:
+        deadline: `time.monotonic()` value after which the call is over.
+        cancelled: asked between stages; True stops the work.
+    """
+
+    deadline: float
+    cancelled: Callable[[], bool] = lambda: False
+
+    @classmethod
+    def of_seconds(cls, seconds: float) -> CallBudget:
+        """A budget that starts now."""
+        return cls(time.monotonic() + seconds)
+
+    def remaining(self) -> float:
+        """Seconds left, not below zero."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def check(self) -> None:
+        """Raise DeadlineExceededError or CancelledError if the call is over."""
+        if self.cancelled():
+            raise CancelledError("the caller went away")
+        if time.monotonic() >= self.deadline:
+            raise DeadlineExceededError("the deadline passed before the answer was ready")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDraft:
+    """A message as given to Index, checked by the caller.
+
+    Attributes:
+        create_time_ns: None where the writer gave none.
+        metadata_json: compact JSON object with sorted keys; "" for none.
+        embeddable: role and text give something to embed.
+    """
+
+    id: str
+    thread_id: str
+    role: Role
+    author: str = ""
+    text: str = ""
+    create_time_ns: int | None = None
+    metadata_json: str = ""
+    payload: bytes = b""
+    payload_type: str = ""
+    group_id: str = ""
+    embeddable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message read from the record, its checksum verified."""
+
+    seq: int
+    resource_id: str
+    thread_id: str
+    id: str
+    role: Role
+    author: str
+    text: str
+    create_time_ns: int
+    metadata_json: str
+    payload: bytes
+    payload_type: str
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOutcome:
+    """What `MessageStore.append` did with one draft.
+
+    Attributes:
+        status: INDEXED (new), REPLACED or UNCHANGED.
+        pending: the row has text to embed and no vectors of the current generation yet.
+    """
+
+    seq: int
+    revision: int
+    status: Status
+    pending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRow:
+    """A row whose text waits to be embedded."""
+
+    resource_id: str
+    seq: int
+    revision: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRecord:
+    """Vectors for one row; stored only if the row still has this revision.
+
+    Attributes:
+        vectors: shape (chunks, dimensions).
+    """
+
+    resource_id: str
+    seq: int
+    revision: int
+    vectors: FloatRows
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRows:
+    """Vectors of one resource with the columns that scope and filters need; one entry per chunk.
+
+    Attributes:
+        seqs, thread_keys, times_ns: shape (n,). A thread key stands for one thread of one
+            resource, is positive and never used twice.
+        roles: shape (n,). The `Role` of the message.
+        chunks: shape (n,). Position of the chunk in its message, from 0.
+        vectors: shape (n, dimensions), float32, unit length.
+    """
+
+    seqs: IntColumn
+    thread_keys: IntColumn
+    times_ns: IntColumn
+    roles: ByteColumn
+    chunks: IntColumn
+    vectors: FloatRows
+
+
+@dataclass(frozen=True, slots=True)
+class VectorQuery:
+    """What `VectorIndex.search` is asked. All conditions hold before top-k.
+
+    Attributes:
+        vector: shape (dimensions,), unit length.
+        top_k: how many messages (not chunks).
+        thread_key: only this thread; None is all threads.
+        roles: only these; empty is all.
+        time_from_ns, time_to_ns: half-open interval; None is open.
+        allowed_seqs: only these rows (sorted, unique); None is all.
+        excluded_seqs: never these rows (sorted, unique).
+    """
+
+    vector: FloatRows
+    top_k: int
+    thread_key: int | None = None
+    roles: frozenset[Role] = frozenset()
+    time_from_ns: int | None = None
+    time_to_ns: int | None = None
+    allowed_seqs: IntColumn | None = None
+    excluded_seqs: IntColumn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorHit:
+    """One message found: its best chunk and that chunk's cosine (a float32 value)."""
+
+    seq: int
+    score: float
+    chunk: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class VectorAnswer:
+    """Hits by (score descending, seq ascending); at most top_k; each message once.
+
+    Attributes:
+        candidates: messages that passed every condition.
+        searchable: messages in the partition.
+    """
+
+    hits: tuple[VectorHit, ...]
+    candidates: int
+    searchable: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedText:
+    """One text's vectors.
+
+    Attributes:
+        vectors: shape (chunks, dimensions); one row for a query.
+        tokens: as embedded, special tokens included, over all chunks.
+        truncated: the text was longer than the window and was cut (queries only).
+        computed, cached: how many rows came from the model and from the cache.
+    """
+
+    vectors: FloatRows
+    tokens: int
+    truncated: bool
+    computed: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """State of the embedding cache."""
+
+    entries: int
+    bytes: int
+    hits: int
+    misses: int
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTarget:
+    """What to forget; exactly one attribute is set."""
+
+    message_ids: tuple[str, ...] | None = None
+    thread_id: str | None = None
+    everything: bool = False
+    create_time_before_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOutcome:
+    """What `MessageStore.forget` removed. `texts` lets the cache drop their vectors."""
+
+    seqs: tuple[int, ...]
+    vectors: int
+    threads: int
+    texts: tuple[str, ...] = field(repr=False, default=())
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """One page of history, by (create_time, seq).
+
+    Attributes:
+        after: exclusive position (create_time_ns, seq) the page starts behind, in its direction.
+    """
+
+    resource_id: str
+    thread_id: str | None
+    limit: int
+    newest_first: bool = False
+    after: tuple[int, int] | None = None
+    time_from_ns: int | None = None
+    time_to_ns: int | None = None
+    roles: frozenset[Role] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSummary:
+    """One thread of a resource."""
+
+    thread_id: str
+    messages: int
+    first_create_time_ns: int
+    last_create_time_ns: int
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Counts of the record; of one resource, or (with disk_bytes, resources) of all."""
+
+    messages: int
+    vectors: int
+    pending: int
+    threads: int
+    resources: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WindowQuery:
+    """All windows of all hits of one answer.
+
+    Attributes:
+        hit_seqs: the hits.
+        before, after: neighbours on each side, within the hit's thread, by (create_time, seq).
+        excluded_ids: message ids that are not returned and do not use up a place.
+    """
+
+    resource_id: str
+    hit_seqs: tuple[int, ...]
+    before: int
+    after: int
+    excluded_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecallQuery:
+    """A checked Recall request."""
+
+    resource_id: str
+    text: str
+    thread_id: str = ""
+    scope: Scope = Scope.RESOURCE
+    embedding: FloatRows | None = None
+    top_k: int = 4
+    before: int = 1
+    after: int = 1
+    threshold: float | None = None
+    filter: Filter | None = None
+    roles: frozenset[Role] = frozenset()
+    time_from_ns: int | None = None
+    time_to_ns: int | None = None
+    excluded_ids: tuple[str, ...] = ()
+    mode: Mode | None = None
+    context_format: ContextFormat = ContextFormat.DEFAULT
+    time_zone: str = "UTC"
+    read_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledMessage:
+    """One message of an answer. Neighbours have rank 0 and no vector hit."""
+
+    message: StoredMessage
+    rank: int
+    found: VectorHit | None
+    group_state: GroupState
+
+
+@dataclass(slots=True)
+class RecallInfo:
+    """What an answer cost and how it was made. Times in microseconds."""
+
+    scope_used: Scope
+    mode_used: Mode = Mode.DENSE
+    best_score: float | None = None
+    why_empty: WhyEmpty = WhyEmpty.NOT_EMPTY
+    query_truncated: bool = False
+    query_tokens: int = 0
+    cache_hit: bool = False
+    candidates: int = 0
+    searchable: int = 0
+    pending: int = 0
+    unknown_filter_keys: tuple[str, ...] = ()
+    absent_group_ids: tuple[str, ...] = ()
+    embed_us: int = 0
+    search_us: int = 0
+    fetch_us: int = 0
+    render_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecallAnswer:
+    """Messages in answer order (see recall.proto), the rendered context, and the account."""
+
+    messages: tuple[RecalledMessage, ...]
+    context_text: str
+    info: RecallInfo
+
+
+@dataclass(frozen=True, slots=True)
+class IndexResult:
+    """What became of one message of an Index call."""
+
+    status: Status
+    error: SemanticRecallError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexAnswer:
+    """Results in the order of the drafts. Times in microseconds."""
+
+    results: tuple[IndexResult, ...]
+    read_token: str
+    embeddings_computed: int
+    embeddings_cached: int
+    durable_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that Verify found not to agree. Never holds message text."""
+
+    kind: str
+    resource_id: str
+    message_id: str
+    detail: str
