@@ -1,0 +1,1 @@
+"""Pure functions over what was found: how it is ordered and written."""

@@ -1,0 +1,1 @@
+"""Checksummed copies of derived data. Not in this version: start reads the record."""

@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeGuard
 
 from .errors import InvalidArgumentError
 
@@ -84,7 +85,7 @@ class _Parser:
         self._keys_allowed = keys_allowed
         self._conditions = 0
 
-    def object(self, value: object, where: str, depth: int) -> Filter:
+    def conditions(self, value: object, where: str, depth: int) -> Filter:
         if depth > FILTER_DEPTH_MAX:
             raise self._error(where, f"nested deeper than {FILTER_DEPTH_MAX} levels")
         if not isinstance(value, Mapping):
@@ -96,7 +97,7 @@ class _Parser:
             if key in ("$and", "$or"):
                 parts.append(self._branches(key, operand, where, depth))
             elif key == "$not":
-                parts.append(Not(self.object(operand, f"{where}.$not", depth + 1)))
+                parts.append(Not(self.conditions(operand, f"{where}.$not", depth + 1)))
             elif key.startswith("$"):
                 raise self._error(where, f"unknown operator {_shown(key)}")
             else:
@@ -107,7 +108,7 @@ class _Parser:
         if not _is_list(operand) or not operand:
             raise self._error(where, f"{key} takes a list of at least one object")
         parts = tuple(
-            self.object(branch, f"{where}.{key}[{i}]", depth + 1)
+            self.conditions(branch, f"{where}.{key}[{i}]", depth + 1)
             for i, branch in enumerate(operand)
         )
         return All(parts) if key == "$and" else Any(parts)
@@ -115,7 +116,7 @@ class _Parser:
     def _key(self, key: str, operand: object, where: str, depth: int) -> Filter:
         path = tuple(key.split("."))
         if not all(path) or len(key.encode()) > FILTER_KEY_BYTES_MAX:
-            raise self._error(where, f"key {_shown(key)} is empty, has an empty step or is too long")
+            raise self._error(where, f"key {_shown(key)} is too long or has an empty step")
         if '"' in key or any(ord(c) < 32 for c in key):
             raise self._error(where, "a key must not hold quotes or control characters")
         if self._keys_allowed and key not in self._keys_allowed:
@@ -189,7 +190,7 @@ class _Parser:
         return InvalidArgumentError.of(f"{self._field}{where}", description)
 
 
-def _is_list(value: object) -> bool:
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
@@ -200,7 +201,10 @@ def _shown(key: str) -> str:
 
 
 def parse_filter(
-    value: Mapping[str, object], *, field: str = "filter", keys_allowed: frozenset[str] = frozenset()
+    value: Mapping[str, object],
+    *,
+    field: str = "filter",
+    keys_allowed: frozenset[str] = frozenset(),
 ) -> Filter | None:
     """Parse a filter object; `{}` is no filter.
 
@@ -214,7 +218,7 @@ def parse_filter(
     """
     if not value:
         return None
-    return _Parser(field, keys_allowed).object(value, "", 1)
+    return _Parser(field, keys_allowed).conditions(value, "", 1)
 
 
 def filter_keys(condition: Filter) -> frozenset[str]:

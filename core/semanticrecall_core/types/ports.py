@@ -68,6 +68,11 @@ class MessageStore(Protocol):
         """Identity of this data directory; made once."""
         ...
 
+    @property
+    def healthy(self) -> bool:
+        """False after the writer died or a sync failed and the store was not yet reopened."""
+        ...
+
     def subscribe(self, listener: CommitListener) -> None:
         """Register the one listener, before the first write."""
         ...
@@ -120,7 +125,9 @@ class MessageStore(Protocol):
         """
         ...
 
-    def group(self, resource_id: str, thread_id: str, group_id: str, limit: int) -> list[StoredMessage]:
+    def group(
+        self, resource_id: str, thread_id: str, group_id: str, limit: int
+    ) -> list[StoredMessage]:
         """Messages of a group by (create_time, seq); at most limit + 1, so that more is seen."""
         ...
 

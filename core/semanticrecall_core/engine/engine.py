@@ -1,0 +1,263 @@
+"""The engine: every use case behind plain values, in the one right order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import structlog
+
+from semanticrecall_core.engine.backlog import EmbeddingBacklog
+from semanticrecall_core.engine.index import IndexUseCase
+from semanticrecall_core.engine.recall import RecallUseCase
+from semanticrecall_core.types.errors import NotFoundError
+from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
+from semanticrecall_core.types.values import (
+    CacheStats,
+    CallBudget,
+    EmbeddedText,
+    EmbedRole,
+    Finding,
+    ForgetTarget,
+    IndexAnswer,
+    ListQuery,
+    MessageDraft,
+    RecallAnswer,
+    RecallQuery,
+    StoredMessage,
+    StoreStats,
+    ThreadSummary,
+    Wait,
+)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """Limits that the engine itself keeps.
+
+    Attributes:
+        embed_threads: threads that embed pending messages, 1 or more.
+        backlog_rows_max: messages that may wait to be embedded before Index is refused.
+    """
+
+    embed_threads: int = 2
+    backlog_rows_max: int = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport:
+    """How much a Forget removed, per place."""
+
+    messages: int
+    vectors: int
+    threads: int
+    cache_entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What a Verify looked at; always its last event."""
+
+    messages: int
+    vectors: int
+    findings: int
+
+
+class Engine:
+    """Index, Recall and the housekeeping around them. Thread-safe.
+
+    Raises the classes of `types.errors` and nothing else on purpose. Arguments are checked by the
+    caller (the service): the engine checks only what it alone can know.
+    """
+
+    def __init__(
+        self, store: MessageStore, embedder: Embedder, index: VectorIndex, limits: EngineLimits
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._index = index
+        self._backlog = EmbeddingBacklog(
+            store, embedder, threads=limits.embed_threads, rows_max=limits.backlog_rows_max
+        )
+        self._recall = RecallUseCase(store, embedder, index, self._backlog)
+        self._index_messages = IndexUseCase(store, self._backlog)
+        store.subscribe(index)
+
+    def start(self) -> None:
+        """Recover: take up what the record says is pending, and begin to embed it."""
+        self._backlog.start()
+        _log.info("engine_started", pending=self._backlog.total())
+
+    def stop(self) -> None:
+        """Finish what is in hand and close the record. Later calls raise UnavailableError."""
+        self._backlog.stop()
+        self._store.close()
+
+    def healthy(self) -> bool:
+        """The store accepts writes and every embedding thread lives."""
+        return self._store.healthy and self._backlog.healthy()
+
+    # ---- the two calls that matter ----
+
+    def recall(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
+        """Find the messages that matter to a query, with their neighbours; writes nothing.
+
+        Exact: the hits are the top_k messages by cosine among those that scope, filter, roles,
+        times and exclusions allow.
+        """
+        return self._recall(query, budget)
+
+    def index(
+        self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
+    ) -> IndexAnswer:
+        """Store drafts durably, then make them searchable.
+
+        Raises only where nothing was stored. Once the messages are on disk the call answers, with
+        PENDING for those that are not searchable when the budget ends.
+        """
+        return self._index_messages(resource_id, drafts, wait, budget)
+
+    # ---- housekeeping ----
+
+    def forget(self, resource_id: str, target: ForgetTarget) -> ForgetReport:
+        """Remove messages from every answer, before this returns."""
+        outcome = self._store.forget(resource_id, target)
+        return ForgetReport(
+            messages=len(outcome.seqs),
+            vectors=outcome.vectors,
+            threads=outcome.threads,
+            cache_entries=self._embedder.forget_texts(outcome.texts) if outcome.texts else 0,
+        )
+
+    def list_messages(self, query: ListQuery) -> list[StoredMessage]:
+        """One page of history by (create_time, seq)."""
+        return self._store.list_messages(query)
+
+    def get_messages(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
+        """Messages in the order of their ids.
+
+        Raises NotFoundError if one is not this resource's; it does not say which, nor whether it
+        is somebody else's.
+        """
+        found = self._store.get(resource_id, message_ids)
+        if len(found) != len(message_ids):
+            raise NotFoundError("message_ids: not all of them are messages of this resource")
+        return found
+
+    def list_threads(
+        self, resource_id: str, limit: int, after: tuple[int, int] | None
+    ) -> list[ThreadSummary]:
+        """Threads, most recently active first."""
+        return self._store.list_threads(resource_id, limit, after)
+
+    def transfer_thread(self, resource_id: str, thread_id: str, to_resource_id: str) -> int:
+        """Give a thread to another resource; returns its messages."""
+        return self._store.transfer_thread(resource_id, thread_id, to_resource_id)
+
+    def embed(
+        self, texts: Sequence[str], role: EmbedRole, budget: CallBudget
+    ) -> list[EmbeddedText]:
+        """One vector per text: a passage longer than the window gives that of its first window."""
+        if role is EmbedRole.QUERY:
+            return [self._embedder.embed_query(text, budget) for text in texts]
+        return [self._first_chunk(self._embedder.embed_passage(text, budget)) for text in texts]
+
+    @staticmethod
+    def _first_chunk(embedded: EmbeddedText) -> EmbeddedText:
+        rows = len(embedded.vectors)
+        return EmbeddedText(
+            vectors=embedded.vectors[:1],
+            tokens=embedded.tokens,
+            truncated=rows > 1,
+            computed=embedded.computed,
+            cached=embedded.cached,
+        )
+
+    # ---- for the people who run it ----
+
+    @property
+    def store_id(self) -> str:
+        """Identity of the data directory."""
+        return self._store.store_id
+
+    @property
+    def index_identity(self) -> str:
+        """Model, revision and dimension of the vectors."""
+        return self._embedder.index_identity
+
+    @property
+    def device(self) -> str:
+        """Where the model runs."""
+        return self._embedder.device
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector."""
+        return self._embedder.dimensions
+
+    def stats(self, resource_id: str | None) -> StoreStats:
+        """Counts of one resource, or of all."""
+        return self._store.stats(resource_id)
+
+    def cache_stats(self) -> CacheStats:
+        """State of the embedding cache."""
+        return self._embedder.cache_stats()
+
+    def partitions_loaded(self) -> int:
+        """Partitions in memory."""
+        return self._index.partitions_loaded()
+
+    def pending(self) -> int:
+        """Messages that wait to be embedded."""
+        return self._backlog.total()
+
+    def embed_failures(self) -> int:
+        """Failed embedding attempts since the start."""
+        return self._backlog.failures()
+
+    def verify(self, resource_id: str | None) -> Iterator[Finding | VerifyReport]:
+        """Compare the record with itself and with what is searchable; ends with a report."""
+        findings = 0
+        for finding in self._store.verify(resource_id):
+            findings += 1
+            yield finding
+        if resource_id is not None:
+            for finding in self._compare_partition(resource_id):
+                findings += 1
+                yield finding
+        stats = self._store.stats(resource_id)
+        yield VerifyReport(stats.messages, stats.vectors, findings)
+
+    def _compare_partition(self, resource_id: str) -> Iterator[Finding]:
+        """Differences between the vectors on record and those that Recall searches.
+
+        Rows that change while this looks are compared once more, and reported only if they still
+        differ.
+        """
+        differing = self._differing_seqs(resource_id)
+        if differing:
+            differing &= self._differing_seqs(resource_id)
+        for seq in sorted(differing):
+            yield Finding("PARTITION_DIFFERS", resource_id, "", f"row {seq}")
+
+    def _differing_seqs(self, resource_id: str) -> set[int]:
+        def by_seq(rows_of: str) -> dict[int, bytes]:
+            rows = (
+                self._store.load_partition(resource_id)
+                if rows_of == "record"
+                else self._index.partition_rows(resource_id)
+            )
+            vectors: dict[int, bytes] = {}
+            for seq, vector in zip(rows.seqs.tolist(), rows.vectors, strict=True):
+                vectors[seq] = vectors.get(seq, b"") + np.ascontiguousarray(vector).tobytes()
+            return vectors
+
+        record, searchable = by_seq("record"), by_seq("searchable")
+        return {
+            seq
+            for seq in record.keys() | searchable.keys()
+            if record.get(seq) != searchable.get(seq)
+        }

@@ -1,0 +1,279 @@
+"""The Recall use case: one embedding, one scan, one fetch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semanticrecall_core.engine.backlog import EmbeddingBacklog
+from semanticrecall_core.engine.read_token import read_revision
+from semanticrecall_core.ranking.context import render_default, render_mastra
+from semanticrecall_core.types.errors import (
+    CorruptDataError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
+from semanticrecall_core.types.filters import filter_keys
+from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
+from semanticrecall_core.types.text import has_visible_text
+from semanticrecall_core.types.values import (
+    CallBudget,
+    ContextFormat,
+    GroupState,
+    Mode,
+    RecallAnswer,
+    RecalledMessage,
+    RecallInfo,
+    RecallQuery,
+    Scope,
+    StoredMessage,
+    VectorAnswer,
+    VectorHit,
+    VectorQuery,
+    WhyEmpty,
+    WindowQuery,
+)
+
+if TYPE_CHECKING:
+    from semanticrecall_core.types.values import FloatRows
+
+GROUP_MESSAGES_MAX = 64
+# A hit can be forgotten between the search and the fetch; the search is then done again, so that
+# top_k is still filled. More rounds than this means someone forgets without pause.
+SEARCH_ROUNDS_MAX = 3
+
+
+class RecallUseCase:
+    """Answers RecallQuery. Thread-safe; reads only."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        embedder: Embedder,
+        index: VectorIndex,
+        backlog: EmbeddingBacklog,
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._index = index
+        self._backlog = backlog
+
+    def __call__(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
+        """See `Engine.recall`."""
+        if query.mode not in (None, Mode.DENSE):
+            raise UnimplementedError("ranking.mode: only MODE_DENSE is in this version")
+        info = RecallInfo(query.scope)
+        if query.read_token:
+            revision = read_revision(query.read_token, self._store.store_id, query.resource_id)
+            self._backlog.wait_for_resource(query.resource_id, revision, budget)
+        info.pending = self._backlog.pending(query.resource_id)
+        vector = self._query_vector(query, info, budget)
+        if vector is None:
+            info.why_empty = WhyEmpty.NO_QUERY
+            return RecallAnswer((), "", info)
+        budget.check()
+        hits: tuple[VectorHit, ...] = ()
+        rows: list[StoredMessage] = []
+        for _ in range(SEARCH_ROUNDS_MAX):
+            hits = self._search(query, vector, info)
+            rows = self._fetch(query, hits, info)
+            found = {row.seq for row in rows}
+            if all(hit.seq in found for hit in hits):
+                break
+        messages = self._assemble(query, hits, rows, info)
+        budget.check()
+        return RecallAnswer(messages, self._render(query, messages, info), info)
+
+    def _query_vector(
+        self, query: RecallQuery, info: RecallInfo, budget: CallBudget
+    ) -> FloatRows | None:
+        if query.embedding is not None:
+            return _unit(query.embedding, self._embedder.dimensions)
+        if not has_visible_text(query.text):
+            return None
+        started = time.perf_counter_ns()
+        embedded = self._embedder.embed_query(query.text, budget)
+        info.embed_us = _microseconds_since(started)
+        info.query_tokens = embedded.tokens
+        info.query_truncated = embedded.truncated
+        info.cache_hit = embedded.computed == 0
+        vector: FloatRows = embedded.vectors[0]
+        return vector
+
+    def _search(
+        self, query: RecallQuery, vector: FloatRows, info: RecallInfo
+    ) -> tuple[VectorHit, ...]:
+        started = time.perf_counter_ns()
+        conditions = self._conditions(query, vector, info)
+        answer = (
+            self._index.search(query.resource_id, conditions)
+            if conditions is not None
+            else VectorAnswer((), 0, 0)
+        )
+        hits = answer.hits
+        info.candidates, info.searchable = answer.candidates, answer.searchable
+        info.best_score = hits[0].score if hits else None
+        if query.threshold is not None:
+            least = float(np.float32(query.threshold))
+            hits = tuple(hit for hit in hits if hit.score >= least)
+        info.why_empty = _why_empty(hits, answer)
+        info.search_us += _microseconds_since(started)
+        return hits
+
+    def _conditions(
+        self, query: RecallQuery, vector: FloatRows, info: RecallInfo
+    ) -> VectorQuery | None:
+        """The search to make; None where the thread asked for does not exist."""
+        thread_key: int | None = None
+        if query.scope is Scope.THREAD:
+            thread_key = self._store.thread_key(query.resource_id, query.thread_id)
+            if thread_key is None:
+                return None
+        conditions = VectorQuery(
+            vector=vector,
+            top_k=query.top_k,
+            thread_key=thread_key,
+            roles=query.roles,
+            time_from_ns=query.time_from_ns,
+            time_to_ns=query.time_to_ns,
+        )
+        if query.filter is not None:
+            info.unknown_filter_keys = self._store.unknown_metadata_keys(
+                query.resource_id, filter_keys(query.filter)
+            )
+            allowed = self._store.seqs_matching(query.resource_id, query.filter)
+            conditions = replace(conditions, allowed_seqs=allowed)
+        if query.excluded_ids:
+            excluded = self._store.seqs_of_ids(query.resource_id, query.excluded_ids)
+            conditions = replace(conditions, excluded_seqs=excluded)
+        return conditions
+
+    def _fetch(
+        self, query: RecallQuery, hits: tuple[VectorHit, ...], info: RecallInfo
+    ) -> list[StoredMessage]:
+        if not hits:
+            return []
+        started = time.perf_counter_ns()
+        rows = self._store.windows(
+            WindowQuery(
+                resource_id=query.resource_id,
+                hit_seqs=tuple(hit.seq for hit in hits),
+                before=query.before,
+                after=query.after,
+                excluded_ids=query.excluded_ids,
+            )
+        )
+        # The store reads one resource only; this is the second lock on the same door.
+        if any(row.resource_id != query.resource_id for row in rows):
+            raise CorruptDataError("the record returned a message of another resource")
+        info.fetch_us += _microseconds_since(started)
+        return rows
+
+    def _assemble(
+        self,
+        query: RecallQuery,
+        hits: tuple[VectorHit, ...],
+        rows: list[StoredMessage],
+        info: RecallInfo,
+    ) -> tuple[RecalledMessage, ...]:
+        by_seq = {hit.seq: hit for hit in hits}
+        states: dict[int, GroupState] = {}
+        if any(row.group_id for row in rows):
+            rows = self._complete_groups(query, by_seq, rows, states, info)
+        present = {row.seq for row in rows}
+        ranks = {hit.seq: i for i, hit in enumerate((h for h in hits if h.seq in present), 1)}
+        return tuple(
+            RecalledMessage(
+                message=row,
+                rank=ranks.get(row.seq, 0),
+                found=by_seq.get(row.seq),
+                group_state=states.get(row.seq, GroupState.NO_GROUP),
+            )
+            for row in rows
+        )
+
+    def _complete_groups(
+        self,
+        query: RecallQuery,
+        by_seq: dict[int, VectorHit],
+        rows: list[StoredMessage],
+        states: dict[int, GroupState],
+        info: RecallInfo,
+    ) -> list[StoredMessage]:
+        """Make every group whole, or absent where it is larger than the limit."""
+        kept = {row.seq: row for row in rows}
+        excluded = frozenset(query.excluded_ids)
+        absent: list[str] = []
+        for thread_id, group_id in dict.fromkeys((r.thread_id, r.group_id) for r in rows):
+            if not group_id:
+                continue
+            members = self._store.group(query.resource_id, thread_id, group_id, GROUP_MESSAGES_MAX)
+            if len(members) <= GROUP_MESSAGES_MAX:
+                for member in members:
+                    if member.id not in excluded:
+                        kept[member.seq] = member
+                        states[member.seq] = GroupState.WHOLE
+                continue
+            for row in rows:
+                if (row.thread_id, row.group_id) == (thread_id, group_id):
+                    if row.seq in by_seq:
+                        states[row.seq] = GroupState.HIT_ONLY
+                    else:
+                        del kept[row.seq]
+            absent.append(group_id)
+        info.absent_group_ids = tuple(absent)
+        return _answer_order(kept.values())
+
+    def _render(
+        self, query: RecallQuery, messages: tuple[RecalledMessage, ...], info: RecallInfo
+    ) -> str:
+        if query.context_format is ContextFormat.NONE or not messages:
+            return ""
+        started = time.perf_counter_ns()
+        if query.context_format is ContextFormat.MASTRA:
+            text = render_mastra(messages, thread_id=query.thread_id)
+        else:
+            text = render_default(messages, thread_id=query.thread_id, time_zone=query.time_zone)
+        info.render_us = _microseconds_since(started)
+        return text
+
+
+def _answer_order(rows: Iterable[StoredMessage]) -> list[StoredMessage]:
+    """Threads by their first message here; inside a thread by (create_time, arrival)."""
+    ordered = sorted(rows, key=lambda row: (row.create_time_ns, row.seq))
+    first: dict[str, int] = {}
+    for position, row in enumerate(ordered):
+        first.setdefault(row.thread_id, position)
+    return sorted(ordered, key=lambda row: first[row.thread_id])
+
+
+def _why_empty(hits: tuple[VectorHit, ...], answer: VectorAnswer) -> WhyEmpty:
+    if hits:
+        return WhyEmpty.NOT_EMPTY
+    if answer.hits:
+        return WhyEmpty.BELOW_THRESHOLD
+    return WhyEmpty.FILTERED if answer.searchable else WhyEmpty.NO_MESSAGES
+
+
+def _unit(vector: FloatRows, dimensions: int) -> FloatRows:
+    """A caller's query vector, checked and normalised in double precision."""
+    if vector.shape != (dimensions,):
+        raise InvalidArgumentError.of(
+            "query_embedding", f"has {vector.size} numbers; the model has {dimensions} dimensions"
+        )
+    wide = vector.astype(np.float64)
+    length = float(np.sqrt(wide @ wide))
+    if not np.isfinite(length) or length == 0.0:
+        raise InvalidArgumentError.of(
+            "query_embedding", "must hold finite numbers that are not all zero"
+        )
+    unit: FloatRows = (wide / length).astype(np.float32)
+    return unit
+
+
+def _microseconds_since(started_ns: int) -> int:
+    return (time.perf_counter_ns() - started_ns) // 1000
