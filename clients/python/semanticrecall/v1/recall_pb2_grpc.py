@@ -110,6 +110,7 @@ class RecallServiceServicer(object):
     def Recall(self, request, context):
         """Finds the messages that matter to a query, with their neighbours. Reads only.
         FAILED_PRECONDITION: the embedding of `query_embedding` does not fit the model.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,6 +131,7 @@ class RecallServiceServicer(object):
     def Index(self, request, context):
         """Stores messages durably and makes them searchable. Idempotent by (resource, message id).
         A bad message is REJECTED by itself, at its position; the others go on.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

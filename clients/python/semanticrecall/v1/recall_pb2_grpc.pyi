@@ -36,6 +36,7 @@ class RecallServiceStub:
     ]
     """Finds the messages that matter to a query, with their neighbours. Reads only.
     FAILED_PRECONDITION: the embedding of `query_embedding` does not fit the model.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
 
     RecallStream: grpc.StreamStreamMultiCallable[
@@ -56,6 +57,7 @@ class RecallServiceStub:
     ]
     """Stores messages durably and makes them searchable. Idempotent by (resource, message id).
     A bad message is REJECTED by itself, at its position; the others go on.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
 
     IndexStream: grpc.StreamStreamMultiCallable[
@@ -125,6 +127,7 @@ class RecallServiceAsyncStub:
     ]
     """Finds the messages that matter to a query, with their neighbours. Reads only.
     FAILED_PRECONDITION: the embedding of `query_embedding` does not fit the model.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
 
     RecallStream: grpc.aio.StreamStreamMultiCallable[
@@ -145,6 +148,7 @@ class RecallServiceAsyncStub:
     ]
     """Stores messages durably and makes them searchable. Idempotent by (resource, message id).
     A bad message is REJECTED by itself, at its position; the others go on.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
 
     IndexStream: grpc.aio.StreamStreamMultiCallable[
@@ -216,6 +220,7 @@ class RecallServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[semanticrecall.v1.recall_pb2.RecallResponse, collections.abc.Awaitable[semanticrecall.v1.recall_pb2.RecallResponse]]:
         """Finds the messages that matter to a query, with their neighbours. Reads only.
         FAILED_PRECONDITION: the embedding of `query_embedding` does not fit the model.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
 
     @abc.abstractmethod
@@ -240,6 +245,7 @@ class RecallServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[semanticrecall.v1.recall_pb2.IndexResponse, collections.abc.Awaitable[semanticrecall.v1.recall_pb2.IndexResponse]]:
         """Stores messages durably and makes them searchable. Idempotent by (resource, message id).
         A bad message is REJECTED by itself, at its position; the others go on.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
 
     @abc.abstractmethod

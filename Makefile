@@ -1,0 +1,141 @@
+# make run      install, start the sidecar, index a small conversation, recall from it, serve on
+# make test     set everything up and run every check
+# make help     the rest
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+PROTO_VENV ?= .venv-proto
+BIN := $(VENV)/bin
+CONSTRAINTS := $(CURDIR)/.ci/constraints.txt
+# make run ONCE=1 ends after the recall.
+ONCE ?=
+# More for pytest, e.g. PYTEST_ARGS='-k isolation'.
+PYTEST_ARGS ?=
+
+# The first Python that is new enough and can make environments.
+PYTHON ?= $(shell for python in python3.11 python3 python3.13 python3.12; do \
+	command -v $$python >/dev/null 2>&1 && $$python -c \
+	'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& echo $$python && break; done)
+
+# $(call install,ENVIRONMENT,ARGUMENTS): uv where it can be had, for speed, else pip. Both install
+# and build with the versions of .ci/constraints.txt.
+define install
+	if $(1)/bin/python -m pip install -q -c $(CONSTRAINTS) uv; then \
+		$(1)/bin/uv pip install -q --python $(1)/bin/python --build-constraints $(CONSTRAINTS) $(2); \
+	else \
+		PIP_BUILD_CONSTRAINT=$(CONSTRAINTS) $(1)/bin/python -m pip install -q $(2); \
+	fi
+endef
+
+.PHONY: help
+help:
+	@echo 'make run          install, start the sidecar, index, recall, serve on (ONCE=1: end after the recall)'
+	@echo 'make test         set everything up and run every check'
+	@echo 'make check        every check, in an environment that is set up'
+	@echo 'make lint         ruff, ruff format, import contracts'
+	@echo 'make types        mypy and pyright, both strict'
+	@echo "make unit         the tests alone (PYTEST_ARGS='-k isolation')"
+	@echo 'make buf          lint, format and breaking changes of the proto files'
+	@echo 'make proto        write the Python stubs again'
+	@echo 'make proto-check  compare the committed stubs with the proto files'
+	@echo 'make format       let ruff and buf write the files as they should be'
+	@echo 'make release-contract  take the proto files as the contract not to be broken'
+	@echo 'make constraints  resolve the pinned versions of .ci/constraints.txt again'
+	@echo 'make clean        remove environments and caches (the model and your data stay)'
+
+# --- environments -------------------------------------------------------------------------------
+
+$(BIN)/python:
+	@if [ -z '$(PYTHON)' ]; then \
+		echo 'Python 3.11 or newer with its venv module is needed (on Debian: python3-venv).' >&2; \
+		exit 1; \
+	fi
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.server: pyproject.toml .ci/constraints.txt | $(BIN)/python
+	@echo 'Installing the sidecar into $(VENV) ...'
+	@$(call install,$(VENV),-c $(CONSTRAINTS) -e '.[server]')
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml .ci/constraints.txt | $(BIN)/python
+	@echo 'Installing the sidecar and the tools into $(VENV) ...'
+	@$(call install,$(VENV),-c $(CONSTRAINTS) -e '.[server,bench,dev]')
+	@touch $@ $(VENV)/.server
+
+$(PROTO_VENV)/.ready: proto/requirements.txt .ci/constraints.txt
+	@if [ -z '$(PYTHON)' ]; then echo 'Python 3.11 or newer is needed.' >&2; exit 1; fi
+	@$(PYTHON) -m venv --clear $(PROTO_VENV)
+	@$(call install,$(PROTO_VENV),-r proto/requirements.txt)
+	@touch $@
+
+.PHONY: model
+model: $(VENV)/.server
+	@$(BIN)/semanticrecall model install
+
+# --- use ----------------------------------------------------------------------------------------
+
+.PHONY: run
+run: model
+	@$(BIN)/semanticrecall demo $(if $(ONCE),--once)
+
+# --- checks -------------------------------------------------------------------------------------
+
+.PHONY: test check lint types contracts buf unit
+test: $(VENV)/.dev model
+	@$(MAKE) --no-print-directory check
+
+# pytest is last: its closing line is the result.
+check: lint types buf proto-check unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+buf: $(VENV)/.dev
+	$(BIN)/buf lint proto
+	$(BIN)/buf format --diff --exit-code proto
+	$(BIN)/buf breaking proto --against proto/baseline.binpb
+
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# --- contract -----------------------------------------------------------------------------------
+
+.PHONY: proto proto-check release-contract
+proto: $(PROTO_VENV)/.ready
+	$(PROTO_VENV)/bin/python proto/generate.py
+
+proto-check: $(PROTO_VENV)/.ready
+	$(PROTO_VENV)/bin/python proto/generate.py --check
+
+release-contract: $(VENV)/.dev
+	$(BIN)/buf build proto --exclude-source-info --output proto/baseline.binpb
+
+# --- housekeeping -------------------------------------------------------------------------------
+
+.PHONY: format constraints clean
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/buf format --write proto
+
+constraints: | $(BIN)/python
+	$(BIN)/python -m pip install -q uv
+	@echo '# Exact versions for `make run`, `make test` and CI. Written by `make constraints`.' > .ci/constraints.new
+	$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --python-version 3.11 \
+		--upgrade --no-emit-index-url --no-annotate --no-header >> .ci/constraints.new
+	mv .ci/constraints.new .ci/constraints.txt
+
+clean:
+	rm -rf $(VENV) $(PROTO_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
