@@ -91,7 +91,7 @@ class MessageStore(Protocol):
         ...
 
     def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
-        """Store vectors whose row still has that revision; False for those that came too late."""
+        """Store vectors whose row still has that revision and resource; False for the others."""
         ...
 
     def pending(self, after_seq: int, limit: int) -> list[PendingRow]:
@@ -154,6 +154,10 @@ class MessageStore(Protocol):
 
     def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
         """Remove messages, their vectors and threads that are empty then."""
+        ...
+
+    def recent_resources(self, limit: int) -> list[str]:
+        """Resources by their newest message's arrival, newest first."""
         ...
 
     def stats(self, resource_id: str | None) -> StoreStats:

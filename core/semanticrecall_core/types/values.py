@@ -408,6 +408,7 @@ class RecallQuery:
     excluded_ids: tuple[str, ...] = ()
     mode: Mode | None = None
     context_format: ContextFormat = ContextFormat.DEFAULT
+    context_other_threads_only: bool = False
     time_zone: str = "UTC"
     read_token: str = ""
 
@@ -438,6 +439,7 @@ class RecallInfo:
     pending: int = 0
     unknown_filter_keys: tuple[str, ...] = ()
     absent_group_ids: tuple[str, ...] = ()
+    messages_dropped: int = 0
     embed_us: int = 0
     search_us: int = 0
     fetch_us: int = 0

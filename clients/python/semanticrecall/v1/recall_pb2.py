@@ -22,76 +22,77 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from semanticrecall.v1 import types_pb2 as semanticrecall_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esemanticrecall/v1/recall.proto\x12\x11semanticrecall.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dsemanticrecall/v1/types.proto\"-\n\x0cMessageRange\x12\x0e\n\x06\x62\x65\x66ore\x18\x01 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\r\"~\n\x07Ranking\x12%\n\x04mode\x18\x01 \x01(\x0e\x32\x17.semanticrecall.v1.Mode\x12\x16\n\x0erecency_weight\x18\x02 \x01(\x02\x12!\n\x19recency_half_life_seconds\x18\x03 \x01(\x01\x12\x11\n\tdiversity\x18\x04 \x01(\x02\"\xd4\x05\n\rRecallRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bresource_id\x18\x02 \x01(\t\x12\x11\n\tthread_id\x18\x03 \x01(\t\x12\'\n\x05scope\x18\x04 \x01(\x0e\x32\x18.semanticrecall.v1.Scope\x12\r\n\x05query\x18\x05 \x01(\t\x12\x1b\n\x13\x61lternative_queries\x18\x06 \x03(\t\x12\x17\n\x0fquery_embedding\x18\x07 \x03(\x02\x12\x12\n\x05top_k\x18\x08 \x01(\rH\x00\x88\x01\x01\x12\x36\n\rmessage_range\x18\t \x01(\x0b\x32\x1f.semanticrecall.v1.MessageRange\x12\x16\n\tthreshold\x18\n \x01(\x02H\x01\x88\x01\x01\x12\'\n\x06\x66ilter\x18\x0b \x01(\x0b\x32\x17.google.protobuf.Struct\x12&\n\x05roles\x18\x0c \x03(\x0e\x32\x17.semanticrecall.v1.Role\x12\x34\n\x10\x63reate_time_from\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reate_time_to\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\x13\x65xclude_message_ids\x18\x0f \x03(\t\x12+\n\x07ranking\x18\x10 \x01(\x0b\x32\x1a.semanticrecall.v1.Ranking\x12\x12\n\nmax_tokens\x18\x11 \x01(\r\x12\x38\n\x0e\x63ontext_format\x18\x12 \x01(\x0e\x32 .semanticrecall.v1.ContextFormat\x12\x11\n\ttime_zone\x18\x13 \x01(\t\x12\x0f\n\x07\x65xplain\x18\x14 \x01(\x08\x12\x12\n\nread_token\x18\x15 \x01(\t\x12\x12\n\ntimeout_ms\x18\x16 \x01(\rB\x08\n\x06_top_kB\x0c\n\n_threshold\"L\n\x07\x45xplain\x12\x0e\n\x06\x63osine\x18\x01 \x01(\x02\x12\x12\n\ndense_rank\x18\x02 \x01(\r\x12\r\n\x05\x63hunk\x18\x03 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\r\"\xc9\x01\n\x0fRecalledMessage\x12+\n\x07message\x18\x01 \x01(\x0b\x32\x1a.semanticrecall.v1.Message\x12\x0b\n\x03hit\x18\x02 \x01(\x08\x12\r\n\x05score\x18\x03 \x01(\x02\x12\x0c\n\x04rank\x18\x04 \x01(\r\x12+\n\x07\x65xplain\x18\x05 \x01(\x0b\x32\x1a.semanticrecall.v1.Explain\x12\x32\n\x0bgroup_state\x18\x06 \x01(\x0e\x32\x1d.semanticrecall.v1.GroupState\"}\n\rRecallTimings\x12\x10\n\x08total_us\x18\x01 \x01(\r\x12\x10\n\x08queue_us\x18\x02 \x01(\r\x12\x10\n\x08\x65mbed_us\x18\x03 \x01(\r\x12\x11\n\tsearch_us\x18\x04 \x01(\r\x12\x10\n\x08\x66\x65tch_us\x18\x05 \x01(\r\x12\x11\n\trender_us\x18\x06 \x01(\r\"\xca\x03\n\nRecallInfo\x12,\n\nscope_used\x18\x01 \x01(\x0e\x32\x18.semanticrecall.v1.Scope\x12*\n\tmode_used\x18\x02 \x01(\x0e\x32\x17.semanticrecall.v1.Mode\x12\x17\n\nbest_score\x18\x03 \x01(\x02H\x00\x88\x01\x01\x12.\n\twhy_empty\x18\x04 \x01(\x0e\x32\x1b.semanticrecall.v1.WhyEmpty\x12\x17\n\x0fquery_truncated\x18\x05 \x01(\x08\x12\x14\n\x0cquery_tokens\x18\x06 \x01(\r\x12\x11\n\tcache_hit\x18\x07 \x01(\x08\x12\x31\n\x07timings\x18\x08 \x01(\x0b\x32 .semanticrecall.v1.RecallTimings\x12\x12\n\ncandidates\x18\t \x01(\x04\x12\x12\n\nsearchable\x18\n \x01(\x04\x12\x0f\n\x07pending\x18\x0b \x01(\x04\x12\r\n\x05\x65xact\x18\x0c \x01(\x08\x12\x1b\n\x13unknown_filter_keys\x18\r \x03(\t\x12\x16\n\x0eindex_identity\x18\x0e \x01(\t\x12\x18\n\x10\x61\x62sent_group_ids\x18\x0f \x03(\tB\r\n\x0b_best_score\"\xcc\x01\n\x0eRecallResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x34\n\x08messages\x18\x02 \x03(\x0b\x32\".semanticrecall.v1.RecalledMessage\x12\x14\n\x0c\x63ontext_text\x18\x03 \x01(\t\x12+\n\x04info\x18\x04 \x01(\x0b\x32\x1d.semanticrecall.v1.RecallInfo\x12-\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1e.semanticrecall.v1.ErrorDetail\"\x8b\x01\n\x0cIndexRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12,\n\x08messages\x18\x03 \x03(\x0b\x32\x1a.semanticrecall.v1.Message\x12%\n\x04wait\x18\x04 \x01(\x0e\x32\x17.semanticrecall.v1.Wait\"{\n\x0bIndexResult\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.semanticrecall.v1.Status\x12-\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1e.semanticrecall.v1.ErrorDetail\"i\n\tIndexInfo\x12\x1b\n\x13\x65mbeddings_computed\x18\x01 \x01(\r\x12\x19\n\x11\x65mbeddings_cached\x18\x02 \x01(\r\x12\x12\n\ndurable_us\x18\x03 \x01(\r\x12\x10\n\x08total_us\x18\x04 \x01(\r\"\xaf\x01\n\rIndexResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.semanticrecall.v1.IndexResult\x12\x12\n\nread_token\x18\x02 \x01(\t\x12*\n\x04info\x18\x03 \x01(\x0b\x32\x1c.semanticrecall.v1.IndexInfo\x12-\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1e.semanticrecall.v1.ErrorDetail\"\x19\n\nMessageIds\x12\x0b\n\x03ids\x18\x01 \x03(\t\"\xc9\x01\n\rForgetRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x34\n\x0bmessage_ids\x18\x02 \x01(\x0b\x32\x1d.semanticrecall.v1.MessageIdsH\x00\x12\x13\n\tthread_id\x18\x03 \x01(\tH\x00\x12\x14\n\neverything\x18\x04 \x01(\x08H\x00\x12\x38\n\x12\x63reate_time_before\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x08\n\x06target\"[\n\x0e\x46orgetResponse\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\x0f\n\x07vectors\x18\x02 \x01(\x04\x12\x0f\n\x07threads\x18\x03 \x01(\x04\x12\x15\n\rcache_entries\x18\x04 \x01(\x04\"\x8c\x02\n\x13ListMessagesRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x14\n\x0cnewest_first\x18\x05 \x01(\x08\x12\x34\n\x10\x63reate_time_from\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reate_time_to\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x05roles\x18\x08 \x03(\x0e\x32\x17.semanticrecall.v1.Role\"]\n\x14ListMessagesResponse\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.semanticrecall.v1.Message\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x12GetMessagesRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x13\n\x0bmessage_ids\x18\x02 \x03(\t\"C\n\x13GetMessagesResponse\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.semanticrecall.v1.Message\"P\n\x12ListThreadsRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x9a\x01\n\x06Thread\x12\x11\n\tthread_id\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x01(\x04\x12\x35\n\x11\x66irst_create_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10last_create_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Z\n\x13ListThreadsResponse\x12*\n\x07threads\x18\x01 \x03(\x0b\x32\x19.semanticrecall.v1.Thread\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"W\n\x15TransferThreadRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12\x16\n\x0eto_resource_id\x18\x03 \x01(\t\"*\n\x16TransferThreadResponse\x12\x10\n\x08messages\x18\x01 \x01(\x04\"I\n\x0c\x45mbedRequest\x12\r\n\x05texts\x18\x01 \x03(\t\x12*\n\x04role\x18\x02 \x01(\x0e\x32\x1c.semanticrecall.v1.EmbedRole\">\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x0e\n\x06tokens\x18\x02 \x01(\r\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"m\n\rEmbedResponse\x12\x30\n\nembeddings\x18\x01 \x03(\x0b\x32\x1c.semanticrecall.v1.Embedding\x12\x12\n\ndimensions\x18\x02 \x01(\r\x12\x16\n\x0eindex_identity\x18\x03 \x01(\t*\x8f\x01\n\x08WhyEmpty\x12\x19\n\x15WHY_EMPTY_UNSPECIFIED\x10\x00\x12\x16\n\x12WHY_EMPTY_NO_QUERY\x10\x01\x12\x19\n\x15WHY_EMPTY_NO_MESSAGES\x10\x02\x12\x16\n\x12WHY_EMPTY_FILTERED\x10\x03\x12\x1d\n\x19WHY_EMPTY_BELOW_THRESHOLD\x10\x04*U\n\tEmbedRole\x12\x1a\n\x16\x45MBED_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45MBED_ROLE_QUERY\x10\x01\x12\x16\n\x12\x45MBED_ROLE_PASSAGE\x10\x02\x32\xf8\x06\n\rRecallService\x12M\n\x06Recall\x12 .semanticrecall.v1.RecallRequest\x1a!.semanticrecall.v1.RecallResponse\x12W\n\x0cRecallStream\x12 .semanticrecall.v1.RecallRequest\x1a!.semanticrecall.v1.RecallResponse(\x01\x30\x01\x12J\n\x05Index\x12\x1f.semanticrecall.v1.IndexRequest\x1a .semanticrecall.v1.IndexResponse\x12T\n\x0bIndexStream\x12\x1f.semanticrecall.v1.IndexRequest\x1a .semanticrecall.v1.IndexResponse(\x01\x30\x01\x12M\n\x06\x46orget\x12 .semanticrecall.v1.ForgetRequest\x1a!.semanticrecall.v1.ForgetResponse\x12_\n\x0cListMessages\x12&.semanticrecall.v1.ListMessagesRequest\x1a\'.semanticrecall.v1.ListMessagesResponse\x12\\\n\x0bGetMessages\x12%.semanticrecall.v1.GetMessagesRequest\x1a&.semanticrecall.v1.GetMessagesResponse\x12\\\n\x0bListThreads\x12%.semanticrecall.v1.ListThreadsRequest\x1a&.semanticrecall.v1.ListThreadsResponse\x12\x65\n\x0eTransferThread\x12(.semanticrecall.v1.TransferThreadRequest\x1a).semanticrecall.v1.TransferThreadResponse\x12J\n\x05\x45mbed\x12\x1f.semanticrecall.v1.EmbedRequest\x1a .semanticrecall.v1.EmbedResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esemanticrecall/v1/recall.proto\x12\x11semanticrecall.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dsemanticrecall/v1/types.proto\"-\n\x0cMessageRange\x12\x0e\n\x06\x62\x65\x66ore\x18\x01 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\r\"\x91\x01\n\x07Ranking\x12%\n\x04mode\x18\x01 \x01(\x0e\x32\x17.semanticrecall.v1.Mode\x12\x16\n\x0erecency_weight\x18\x02 \x01(\x02\x12\x34\n\x11recency_half_life\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tdiversity\x18\x04 \x01(\x02\"\xf8\x05\n\rRecallRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0bresource_id\x18\x02 \x01(\t\x12\x11\n\tthread_id\x18\x03 \x01(\t\x12\'\n\x05scope\x18\x04 \x01(\x0e\x32\x18.semanticrecall.v1.Scope\x12\r\n\x05query\x18\x05 \x01(\t\x12\x1b\n\x13\x61lternative_queries\x18\x06 \x03(\t\x12\x17\n\x0fquery_embedding\x18\x07 \x03(\x02\x12\x12\n\x05top_k\x18\x08 \x01(\rH\x00\x88\x01\x01\x12\x36\n\rmessage_range\x18\t \x01(\x0b\x32\x1f.semanticrecall.v1.MessageRange\x12\x16\n\tthreshold\x18\n \x01(\x02H\x01\x88\x01\x01\x12\'\n\x06\x66ilter\x18\x0b \x01(\x0b\x32\x17.google.protobuf.Struct\x12&\n\x05roles\x18\x0c \x03(\x0e\x32\x17.semanticrecall.v1.Role\x12\x34\n\x10\x63reate_time_from\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reate_time_to\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\x13\x65xclude_message_ids\x18\x0f \x03(\t\x12+\n\x07ranking\x18\x10 \x01(\x0b\x32\x1a.semanticrecall.v1.Ranking\x12\x12\n\nmax_tokens\x18\x11 \x01(\r\x12\x38\n\x0e\x63ontext_format\x18\x12 \x01(\x0e\x32 .semanticrecall.v1.ContextFormat\x12\x11\n\ttime_zone\x18\x13 \x01(\t\x12\x0f\n\x07\x65xplain\x18\x14 \x01(\x08\x12\x12\n\nread_token\x18\x15 \x01(\t\x12\x12\n\ntimeout_ms\x18\x16 \x01(\r\x12\"\n\x1a\x63ontext_other_threads_only\x18\x17 \x01(\x08\x42\x08\n\x06_top_kB\x0c\n\n_threshold\"\\\n\x07\x45xplain\x12\x13\n\x06\x63osine\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\ndense_rank\x18\x02 \x01(\r\x12\r\n\x05\x63hunk\x18\x03 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\rB\t\n\x07_cosine\"\xd8\x01\n\x0fRecalledMessage\x12+\n\x07message\x18\x01 \x01(\x0b\x32\x1a.semanticrecall.v1.Message\x12\x0b\n\x03hit\x18\x02 \x01(\x08\x12\x12\n\x05score\x18\x03 \x01(\x02H\x00\x88\x01\x01\x12\x0c\n\x04rank\x18\x04 \x01(\r\x12+\n\x07\x65xplain\x18\x05 \x01(\x0b\x32\x1a.semanticrecall.v1.Explain\x12\x32\n\x0bgroup_state\x18\x06 \x01(\x0e\x32\x1d.semanticrecall.v1.GroupStateB\x08\n\x06_score\"}\n\rRecallTimings\x12\x10\n\x08total_us\x18\x01 \x01(\r\x12\x10\n\x08queue_us\x18\x02 \x01(\r\x12\x10\n\x08\x65mbed_us\x18\x03 \x01(\r\x12\x11\n\tsearch_us\x18\x04 \x01(\r\x12\x10\n\x08\x66\x65tch_us\x18\x05 \x01(\r\x12\x11\n\trender_us\x18\x06 \x01(\r\"\xe4\x03\n\nRecallInfo\x12,\n\nscope_used\x18\x01 \x01(\x0e\x32\x18.semanticrecall.v1.Scope\x12*\n\tmode_used\x18\x02 \x01(\x0e\x32\x17.semanticrecall.v1.Mode\x12\x17\n\nbest_score\x18\x03 \x01(\x02H\x00\x88\x01\x01\x12.\n\twhy_empty\x18\x04 \x01(\x0e\x32\x1b.semanticrecall.v1.WhyEmpty\x12\x17\n\x0fquery_truncated\x18\x05 \x01(\x08\x12\x14\n\x0cquery_tokens\x18\x06 \x01(\r\x12\x11\n\tcache_hit\x18\x07 \x01(\x08\x12\x31\n\x07timings\x18\x08 \x01(\x0b\x32 .semanticrecall.v1.RecallTimings\x12\x12\n\ncandidates\x18\t \x01(\x04\x12\x12\n\nsearchable\x18\n \x01(\x04\x12\x0f\n\x07pending\x18\x0b \x01(\x04\x12\r\n\x05\x65xact\x18\x0c \x01(\x08\x12\x1b\n\x13unknown_filter_keys\x18\r \x03(\t\x12\x16\n\x0eindex_identity\x18\x0e \x01(\t\x12\x18\n\x10\x61\x62sent_group_ids\x18\x0f \x03(\t\x12\x18\n\x10messages_dropped\x18\x10 \x01(\rB\r\n\x0b_best_score\"\xcc\x01\n\x0eRecallResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x34\n\x08messages\x18\x02 \x03(\x0b\x32\".semanticrecall.v1.RecalledMessage\x12\x14\n\x0c\x63ontext_text\x18\x03 \x01(\t\x12+\n\x04info\x18\x04 \x01(\x0b\x32\x1d.semanticrecall.v1.RecallInfo\x12-\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x1e.semanticrecall.v1.ErrorDetail\"\xb6\x01\n\x0cIndexRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12,\n\x08messages\x18\x03 \x03(\x0b\x32\x1a.semanticrecall.v1.Message\x12%\n\x04wait\x18\x04 \x01(\x0e\x32\x17.semanticrecall.v1.Wait\x12)\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\"{\n\x0bIndexResult\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.semanticrecall.v1.Status\x12-\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1e.semanticrecall.v1.ErrorDetail\"i\n\tIndexInfo\x12\x1b\n\x13\x65mbeddings_computed\x18\x01 \x01(\r\x12\x19\n\x11\x65mbeddings_cached\x18\x02 \x01(\r\x12\x12\n\ndurable_us\x18\x03 \x01(\r\x12\x10\n\x08total_us\x18\x04 \x01(\r\"\xaf\x01\n\rIndexResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.semanticrecall.v1.IndexResult\x12\x12\n\nread_token\x18\x02 \x01(\t\x12*\n\x04info\x18\x03 \x01(\x0b\x32\x1c.semanticrecall.v1.IndexInfo\x12-\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1e.semanticrecall.v1.ErrorDetail\"\x19\n\nMessageIds\x12\x0b\n\x03ids\x18\x01 \x03(\t\"\xc9\x01\n\rForgetRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x34\n\x0bmessage_ids\x18\x02 \x01(\x0b\x32\x1d.semanticrecall.v1.MessageIdsH\x00\x12\x13\n\tthread_id\x18\x03 \x01(\tH\x00\x12\x14\n\neverything\x18\x04 \x01(\x08H\x00\x12\x38\n\x12\x63reate_time_before\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x08\n\x06target\"[\n\x0e\x46orgetResponse\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\x0f\n\x07vectors\x18\x02 \x01(\x04\x12\x0f\n\x07threads\x18\x03 \x01(\x04\x12\x15\n\rcache_entries\x18\x04 \x01(\x04\"\x8c\x02\n\x13ListMessagesRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x14\n\x0cnewest_first\x18\x05 \x01(\x08\x12\x34\n\x10\x63reate_time_from\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reate_time_to\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x05roles\x18\x08 \x03(\x0e\x32\x17.semanticrecall.v1.Role\"]\n\x14ListMessagesResponse\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.semanticrecall.v1.Message\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\">\n\x12GetMessagesRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x13\n\x0bmessage_ids\x18\x02 \x03(\t\"C\n\x13GetMessagesResponse\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.semanticrecall.v1.Message\"P\n\x12ListThreadsRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x9a\x01\n\x06Thread\x12\x11\n\tthread_id\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x01(\x04\x12\x35\n\x11\x66irst_create_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10last_create_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Z\n\x13ListThreadsResponse\x12*\n\x07threads\x18\x01 \x03(\x0b\x32\x19.semanticrecall.v1.Thread\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"W\n\x15TransferThreadRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12\x16\n\x0eto_resource_id\x18\x03 \x01(\t\"*\n\x16TransferThreadResponse\x12\x10\n\x08messages\x18\x01 \x01(\x04\"I\n\x0c\x45mbedRequest\x12\r\n\x05texts\x18\x01 \x03(\t\x12*\n\x04role\x18\x02 \x01(\x0e\x32\x1c.semanticrecall.v1.EmbedRole\">\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x0e\n\x06tokens\x18\x02 \x01(\r\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"m\n\rEmbedResponse\x12\x30\n\nembeddings\x18\x01 \x03(\x0b\x32\x1c.semanticrecall.v1.Embedding\x12\x12\n\ndimensions\x18\x02 \x01(\r\x12\x16\n\x0eindex_identity\x18\x03 \x01(\t*\x8f\x01\n\x08WhyEmpty\x12\x19\n\x15WHY_EMPTY_UNSPECIFIED\x10\x00\x12\x16\n\x12WHY_EMPTY_NO_QUERY\x10\x01\x12\x19\n\x15WHY_EMPTY_NO_MESSAGES\x10\x02\x12\x16\n\x12WHY_EMPTY_FILTERED\x10\x03\x12\x1d\n\x19WHY_EMPTY_BELOW_THRESHOLD\x10\x04*U\n\tEmbedRole\x12\x1a\n\x16\x45MBED_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45MBED_ROLE_QUERY\x10\x01\x12\x16\n\x12\x45MBED_ROLE_PASSAGE\x10\x02\x32\xf8\x06\n\rRecallService\x12M\n\x06Recall\x12 .semanticrecall.v1.RecallRequest\x1a!.semanticrecall.v1.RecallResponse\x12W\n\x0cRecallStream\x12 .semanticrecall.v1.RecallRequest\x1a!.semanticrecall.v1.RecallResponse(\x01\x30\x01\x12J\n\x05Index\x12\x1f.semanticrecall.v1.IndexRequest\x1a .semanticrecall.v1.IndexResponse\x12T\n\x0bIndexStream\x12\x1f.semanticrecall.v1.IndexRequest\x1a .semanticrecall.v1.IndexResponse(\x01\x30\x01\x12M\n\x06\x46orget\x12 .semanticrecall.v1.ForgetRequest\x1a!.semanticrecall.v1.ForgetResponse\x12_\n\x0cListMessages\x12&.semanticrecall.v1.ListMessagesRequest\x1a\'.semanticrecall.v1.ListMessagesResponse\x12\\\n\x0bGetMessages\x12%.semanticrecall.v1.GetMessagesRequest\x1a&.semanticrecall.v1.GetMessagesResponse\x12\\\n\x0bListThreads\x12%.semanticrecall.v1.ListThreadsRequest\x1a&.semanticrecall.v1.ListThreadsResponse\x12\x65\n\x0eTransferThread\x12(.semanticrecall.v1.TransferThreadRequest\x1a).semanticrecall.v1.TransferThreadResponse\x12J\n\x05\x45mbed\x12\x1f.semanticrecall.v1.EmbedRequest\x1a .semanticrecall.v1.EmbedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'semanticrecall.v1.recall_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WHYEMPTY']._serialized_start=4216
-  _globals['_WHYEMPTY']._serialized_end=4359
-  _globals['_EMBEDROLE']._serialized_start=4361
-  _globals['_EMBEDROLE']._serialized_end=4446
-  _globals['_MESSAGERANGE']._serialized_start=147
-  _globals['_MESSAGERANGE']._serialized_end=192
-  _globals['_RANKING']._serialized_start=194
-  _globals['_RANKING']._serialized_end=320
-  _globals['_RECALLREQUEST']._serialized_start=323
-  _globals['_RECALLREQUEST']._serialized_end=1047
-  _globals['_EXPLAIN']._serialized_start=1049
-  _globals['_EXPLAIN']._serialized_end=1125
-  _globals['_RECALLEDMESSAGE']._serialized_start=1128
-  _globals['_RECALLEDMESSAGE']._serialized_end=1329
-  _globals['_RECALLTIMINGS']._serialized_start=1331
-  _globals['_RECALLTIMINGS']._serialized_end=1456
-  _globals['_RECALLINFO']._serialized_start=1459
-  _globals['_RECALLINFO']._serialized_end=1917
-  _globals['_RECALLRESPONSE']._serialized_start=1920
-  _globals['_RECALLRESPONSE']._serialized_end=2124
-  _globals['_INDEXREQUEST']._serialized_start=2127
-  _globals['_INDEXREQUEST']._serialized_end=2266
-  _globals['_INDEXRESULT']._serialized_start=2268
-  _globals['_INDEXRESULT']._serialized_end=2391
-  _globals['_INDEXINFO']._serialized_start=2393
-  _globals['_INDEXINFO']._serialized_end=2498
-  _globals['_INDEXRESPONSE']._serialized_start=2501
-  _globals['_INDEXRESPONSE']._serialized_end=2676
-  _globals['_MESSAGEIDS']._serialized_start=2678
-  _globals['_MESSAGEIDS']._serialized_end=2703
-  _globals['_FORGETREQUEST']._serialized_start=2706
-  _globals['_FORGETREQUEST']._serialized_end=2907
-  _globals['_FORGETRESPONSE']._serialized_start=2909
-  _globals['_FORGETRESPONSE']._serialized_end=3000
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=3003
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=3271
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=3273
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=3366
-  _globals['_GETMESSAGESREQUEST']._serialized_start=3368
-  _globals['_GETMESSAGESREQUEST']._serialized_end=3430
-  _globals['_GETMESSAGESRESPONSE']._serialized_start=3432
-  _globals['_GETMESSAGESRESPONSE']._serialized_end=3499
-  _globals['_LISTTHREADSREQUEST']._serialized_start=3501
-  _globals['_LISTTHREADSREQUEST']._serialized_end=3581
-  _globals['_THREAD']._serialized_start=3584
-  _globals['_THREAD']._serialized_end=3738
-  _globals['_LISTTHREADSRESPONSE']._serialized_start=3740
-  _globals['_LISTTHREADSRESPONSE']._serialized_end=3830
-  _globals['_TRANSFERTHREADREQUEST']._serialized_start=3832
-  _globals['_TRANSFERTHREADREQUEST']._serialized_end=3919
-  _globals['_TRANSFERTHREADRESPONSE']._serialized_start=3921
-  _globals['_TRANSFERTHREADRESPONSE']._serialized_end=3963
-  _globals['_EMBEDREQUEST']._serialized_start=3965
-  _globals['_EMBEDREQUEST']._serialized_end=4038
-  _globals['_EMBEDDING']._serialized_start=4040
-  _globals['_EMBEDDING']._serialized_end=4102
-  _globals['_EMBEDRESPONSE']._serialized_start=4104
-  _globals['_EMBEDRESPONSE']._serialized_end=4213
-  _globals['_RECALLSERVICE']._serialized_start=4449
-  _globals['_RECALLSERVICE']._serialized_end=5337
+  _globals['_WHYEMPTY']._serialized_start=4404
+  _globals['_WHYEMPTY']._serialized_end=4547
+  _globals['_EMBEDROLE']._serialized_start=4549
+  _globals['_EMBEDROLE']._serialized_end=4634
+  _globals['_MESSAGERANGE']._serialized_start=179
+  _globals['_MESSAGERANGE']._serialized_end=224
+  _globals['_RANKING']._serialized_start=227
+  _globals['_RANKING']._serialized_end=372
+  _globals['_RECALLREQUEST']._serialized_start=375
+  _globals['_RECALLREQUEST']._serialized_end=1135
+  _globals['_EXPLAIN']._serialized_start=1137
+  _globals['_EXPLAIN']._serialized_end=1229
+  _globals['_RECALLEDMESSAGE']._serialized_start=1232
+  _globals['_RECALLEDMESSAGE']._serialized_end=1448
+  _globals['_RECALLTIMINGS']._serialized_start=1450
+  _globals['_RECALLTIMINGS']._serialized_end=1575
+  _globals['_RECALLINFO']._serialized_start=1578
+  _globals['_RECALLINFO']._serialized_end=2062
+  _globals['_RECALLRESPONSE']._serialized_start=2065
+  _globals['_RECALLRESPONSE']._serialized_end=2269
+  _globals['_INDEXREQUEST']._serialized_start=2272
+  _globals['_INDEXREQUEST']._serialized_end=2454
+  _globals['_INDEXRESULT']._serialized_start=2456
+  _globals['_INDEXRESULT']._serialized_end=2579
+  _globals['_INDEXINFO']._serialized_start=2581
+  _globals['_INDEXINFO']._serialized_end=2686
+  _globals['_INDEXRESPONSE']._serialized_start=2689
+  _globals['_INDEXRESPONSE']._serialized_end=2864
+  _globals['_MESSAGEIDS']._serialized_start=2866
+  _globals['_MESSAGEIDS']._serialized_end=2891
+  _globals['_FORGETREQUEST']._serialized_start=2894
+  _globals['_FORGETREQUEST']._serialized_end=3095
+  _globals['_FORGETRESPONSE']._serialized_start=3097
+  _globals['_FORGETRESPONSE']._serialized_end=3188
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=3191
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=3459
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=3461
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=3554
+  _globals['_GETMESSAGESREQUEST']._serialized_start=3556
+  _globals['_GETMESSAGESREQUEST']._serialized_end=3618
+  _globals['_GETMESSAGESRESPONSE']._serialized_start=3620
+  _globals['_GETMESSAGESRESPONSE']._serialized_end=3687
+  _globals['_LISTTHREADSREQUEST']._serialized_start=3689
+  _globals['_LISTTHREADSREQUEST']._serialized_end=3769
+  _globals['_THREAD']._serialized_start=3772
+  _globals['_THREAD']._serialized_end=3926
+  _globals['_LISTTHREADSRESPONSE']._serialized_start=3928
+  _globals['_LISTTHREADSRESPONSE']._serialized_end=4018
+  _globals['_TRANSFERTHREADREQUEST']._serialized_start=4020
+  _globals['_TRANSFERTHREADREQUEST']._serialized_end=4107
+  _globals['_TRANSFERTHREADRESPONSE']._serialized_start=4109
+  _globals['_TRANSFERTHREADRESPONSE']._serialized_end=4151
+  _globals['_EMBEDREQUEST']._serialized_start=4153
+  _globals['_EMBEDREQUEST']._serialized_end=4226
+  _globals['_EMBEDDING']._serialized_start=4228
+  _globals['_EMBEDDING']._serialized_end=4290
+  _globals['_EMBEDRESPONSE']._serialized_start=4292
+  _globals['_EMBEDRESPONSE']._serialized_end=4401
+  _globals['_RECALLSERVICE']._serialized_start=4637
+  _globals['_RECALLSERVICE']._serialized_end=5525
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from semanticrecall.v1 import types_pb2 as _types_pb2
@@ -40,19 +41,19 @@ class MessageRange(_message.Message):
     def __init__(self, before: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
 
 class Ranking(_message.Message):
-    __slots__ = ("mode", "recency_weight", "recency_half_life_seconds", "diversity")
+    __slots__ = ("mode", "recency_weight", "recency_half_life", "diversity")
     MODE_FIELD_NUMBER: _ClassVar[int]
     RECENCY_WEIGHT_FIELD_NUMBER: _ClassVar[int]
-    RECENCY_HALF_LIFE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RECENCY_HALF_LIFE_FIELD_NUMBER: _ClassVar[int]
     DIVERSITY_FIELD_NUMBER: _ClassVar[int]
     mode: _types_pb2.Mode
     recency_weight: float
-    recency_half_life_seconds: float
+    recency_half_life: _duration_pb2.Duration
     diversity: float
-    def __init__(self, mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., recency_weight: _Optional[float] = ..., recency_half_life_seconds: _Optional[float] = ..., diversity: _Optional[float] = ...) -> None: ...
+    def __init__(self, mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., recency_weight: _Optional[float] = ..., recency_half_life: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., diversity: _Optional[float] = ...) -> None: ...
 
 class RecallRequest(_message.Message):
-    __slots__ = ("request_id", "resource_id", "thread_id", "scope", "query", "alternative_queries", "query_embedding", "top_k", "message_range", "threshold", "filter", "roles", "create_time_from", "create_time_to", "exclude_message_ids", "ranking", "max_tokens", "context_format", "time_zone", "explain", "read_token", "timeout_ms")
+    __slots__ = ("request_id", "resource_id", "thread_id", "scope", "query", "alternative_queries", "query_embedding", "top_k", "message_range", "threshold", "filter", "roles", "create_time_from", "create_time_to", "exclude_message_ids", "ranking", "max_tokens", "context_format", "time_zone", "explain", "read_token", "timeout_ms", "context_other_threads_only")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_ID_FIELD_NUMBER: _ClassVar[int]
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +76,7 @@ class RecallRequest(_message.Message):
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     READ_TOKEN_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_OTHER_THREADS_ONLY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     resource_id: str
     thread_id: str
@@ -97,7 +99,8 @@ class RecallRequest(_message.Message):
     explain: bool
     read_token: str
     timeout_ms: int
-    def __init__(self, request_id: _Optional[str] = ..., resource_id: _Optional[str] = ..., thread_id: _Optional[str] = ..., scope: _Optional[_Union[_types_pb2.Scope, str]] = ..., query: _Optional[str] = ..., alternative_queries: _Optional[_Iterable[str]] = ..., query_embedding: _Optional[_Iterable[float]] = ..., top_k: _Optional[int] = ..., message_range: _Optional[_Union[MessageRange, _Mapping]] = ..., threshold: _Optional[float] = ..., filter: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[_types_pb2.Role, str]]] = ..., create_time_from: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., create_time_to: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., exclude_message_ids: _Optional[_Iterable[str]] = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., max_tokens: _Optional[int] = ..., context_format: _Optional[_Union[_types_pb2.ContextFormat, str]] = ..., time_zone: _Optional[str] = ..., explain: bool = ..., read_token: _Optional[str] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    context_other_threads_only: bool
+    def __init__(self, request_id: _Optional[str] = ..., resource_id: _Optional[str] = ..., thread_id: _Optional[str] = ..., scope: _Optional[_Union[_types_pb2.Scope, str]] = ..., query: _Optional[str] = ..., alternative_queries: _Optional[_Iterable[str]] = ..., query_embedding: _Optional[_Iterable[float]] = ..., top_k: _Optional[int] = ..., message_range: _Optional[_Union[MessageRange, _Mapping]] = ..., threshold: _Optional[float] = ..., filter: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[_types_pb2.Role, str]]] = ..., create_time_from: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., create_time_to: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., exclude_message_ids: _Optional[_Iterable[str]] = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., max_tokens: _Optional[int] = ..., context_format: _Optional[_Union[_types_pb2.ContextFormat, str]] = ..., time_zone: _Optional[str] = ..., explain: bool = ..., read_token: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., context_other_threads_only: bool = ...) -> None: ...
 
 class Explain(_message.Message):
     __slots__ = ("cosine", "dense_rank", "chunk", "chunks")
@@ -144,7 +147,7 @@ class RecallTimings(_message.Message):
     def __init__(self, total_us: _Optional[int] = ..., queue_us: _Optional[int] = ..., embed_us: _Optional[int] = ..., search_us: _Optional[int] = ..., fetch_us: _Optional[int] = ..., render_us: _Optional[int] = ...) -> None: ...
 
 class RecallInfo(_message.Message):
-    __slots__ = ("scope_used", "mode_used", "best_score", "why_empty", "query_truncated", "query_tokens", "cache_hit", "timings", "candidates", "searchable", "pending", "exact", "unknown_filter_keys", "index_identity", "absent_group_ids")
+    __slots__ = ("scope_used", "mode_used", "best_score", "why_empty", "query_truncated", "query_tokens", "cache_hit", "timings", "candidates", "searchable", "pending", "exact", "unknown_filter_keys", "index_identity", "absent_group_ids", "messages_dropped")
     SCOPE_USED_FIELD_NUMBER: _ClassVar[int]
     MODE_USED_FIELD_NUMBER: _ClassVar[int]
     BEST_SCORE_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +163,7 @@ class RecallInfo(_message.Message):
     UNKNOWN_FILTER_KEYS_FIELD_NUMBER: _ClassVar[int]
     INDEX_IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ABSENT_GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_DROPPED_FIELD_NUMBER: _ClassVar[int]
     scope_used: _types_pb2.Scope
     mode_used: _types_pb2.Mode
     best_score: float
@@ -175,7 +179,8 @@ class RecallInfo(_message.Message):
     unknown_filter_keys: _containers.RepeatedScalarFieldContainer[str]
     index_identity: str
     absent_group_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, scope_used: _Optional[_Union[_types_pb2.Scope, str]] = ..., mode_used: _Optional[_Union[_types_pb2.Mode, str]] = ..., best_score: _Optional[float] = ..., why_empty: _Optional[_Union[WhyEmpty, str]] = ..., query_truncated: bool = ..., query_tokens: _Optional[int] = ..., cache_hit: bool = ..., timings: _Optional[_Union[RecallTimings, _Mapping]] = ..., candidates: _Optional[int] = ..., searchable: _Optional[int] = ..., pending: _Optional[int] = ..., exact: bool = ..., unknown_filter_keys: _Optional[_Iterable[str]] = ..., index_identity: _Optional[str] = ..., absent_group_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    messages_dropped: int
+    def __init__(self, scope_used: _Optional[_Union[_types_pb2.Scope, str]] = ..., mode_used: _Optional[_Union[_types_pb2.Mode, str]] = ..., best_score: _Optional[float] = ..., why_empty: _Optional[_Union[WhyEmpty, str]] = ..., query_truncated: bool = ..., query_tokens: _Optional[int] = ..., cache_hit: bool = ..., timings: _Optional[_Union[RecallTimings, _Mapping]] = ..., candidates: _Optional[int] = ..., searchable: _Optional[int] = ..., pending: _Optional[int] = ..., exact: bool = ..., unknown_filter_keys: _Optional[_Iterable[str]] = ..., index_identity: _Optional[str] = ..., absent_group_ids: _Optional[_Iterable[str]] = ..., messages_dropped: _Optional[int] = ...) -> None: ...
 
 class RecallResponse(_message.Message):
     __slots__ = ("request_id", "messages", "context_text", "info", "error")
@@ -192,16 +197,18 @@ class RecallResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[RecalledMessage, _Mapping]]] = ..., context_text: _Optional[str] = ..., info: _Optional[_Union[RecallInfo, _Mapping]] = ..., error: _Optional[_Union[_types_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class IndexRequest(_message.Message):
-    __slots__ = ("resource_id", "thread_id", "messages", "wait")
+    __slots__ = ("resource_id", "thread_id", "messages", "wait", "metadata")
     RESOURCE_ID_FIELD_NUMBER: _ClassVar[int]
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
     resource_id: str
     thread_id: str
     messages: _containers.RepeatedCompositeFieldContainer[_types_pb2.Message]
     wait: _types_pb2.Wait
-    def __init__(self, resource_id: _Optional[str] = ..., thread_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., wait: _Optional[_Union[_types_pb2.Wait, str]] = ...) -> None: ...
+    metadata: _struct_pb2.Struct
+    def __init__(self, resource_id: _Optional[str] = ..., thread_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., wait: _Optional[_Union[_types_pb2.Wait, str]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class IndexResult(_message.Message):
     __slots__ = ("message_id", "status", "error")

@@ -109,7 +109,7 @@ class RecallServiceServicer(object):
 
     def Recall(self, request, context):
         """Finds the messages that matter to a query, with their neighbours. Reads only.
-        FAILED_PRECONDITION: the embedding of `query_embedding` does not fit the model.
+        FAILED_PRECONDITION: `read_token` is another store's.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -164,6 +164,7 @@ class RecallServiceServicer(object):
 
     def GetMessages(self, request, context):
         """Messages by id. NOT_FOUND lists nothing about other resources: unknown and foreign look alike.
+        RESOURCE_EXHAUSTED (reason ANSWER_TOO_LARGE): ask for fewer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

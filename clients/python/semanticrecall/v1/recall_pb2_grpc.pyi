@@ -35,7 +35,7 @@ class RecallServiceStub:
         semanticrecall.v1.recall_pb2.RecallResponse,
     ]
     """Finds the messages that matter to a query, with their neighbours. Reads only.
-    FAILED_PRECONDITION: the embedding of `query_embedding` does not fit the model.
+    FAILED_PRECONDITION: `read_token` is another store's.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
 
@@ -87,7 +87,9 @@ class RecallServiceStub:
         semanticrecall.v1.recall_pb2.GetMessagesRequest,
         semanticrecall.v1.recall_pb2.GetMessagesResponse,
     ]
-    """Messages by id. NOT_FOUND lists nothing about other resources: unknown and foreign look alike."""
+    """Messages by id. NOT_FOUND lists nothing about other resources: unknown and foreign look alike.
+    RESOURCE_EXHAUSTED (reason ANSWER_TOO_LARGE): ask for fewer.
+    """
 
     ListThreads: grpc.UnaryUnaryMultiCallable[
         semanticrecall.v1.recall_pb2.ListThreadsRequest,
@@ -126,7 +128,7 @@ class RecallServiceAsyncStub:
         semanticrecall.v1.recall_pb2.RecallResponse,
     ]
     """Finds the messages that matter to a query, with their neighbours. Reads only.
-    FAILED_PRECONDITION: the embedding of `query_embedding` does not fit the model.
+    FAILED_PRECONDITION: `read_token` is another store's.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
 
@@ -178,7 +180,9 @@ class RecallServiceAsyncStub:
         semanticrecall.v1.recall_pb2.GetMessagesRequest,
         semanticrecall.v1.recall_pb2.GetMessagesResponse,
     ]
-    """Messages by id. NOT_FOUND lists nothing about other resources: unknown and foreign look alike."""
+    """Messages by id. NOT_FOUND lists nothing about other resources: unknown and foreign look alike.
+    RESOURCE_EXHAUSTED (reason ANSWER_TOO_LARGE): ask for fewer.
+    """
 
     ListThreads: grpc.aio.UnaryUnaryMultiCallable[
         semanticrecall.v1.recall_pb2.ListThreadsRequest,
@@ -219,7 +223,7 @@ class RecallServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.recall_pb2.RecallResponse, collections.abc.Awaitable[semanticrecall.v1.recall_pb2.RecallResponse]]:
         """Finds the messages that matter to a query, with their neighbours. Reads only.
-        FAILED_PRECONDITION: the embedding of `query_embedding` does not fit the model.
+        FAILED_PRECONDITION: `read_token` is another store's.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
 
@@ -283,7 +287,9 @@ class RecallServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.recall_pb2.GetMessagesRequest,
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.recall_pb2.GetMessagesResponse, collections.abc.Awaitable[semanticrecall.v1.recall_pb2.GetMessagesResponse]]:
-        """Messages by id. NOT_FOUND lists nothing about other resources: unknown and foreign look alike."""
+        """Messages by id. NOT_FOUND lists nothing about other resources: unknown and foreign look alike.
+        RESOURCE_EXHAUSTED (reason ANSWER_TOO_LARGE): ask for fewer.
+        """
 
     @abc.abstractmethod
     def ListThreads(
