@@ -139,7 +139,11 @@ class EmbeddingBacklog:
         with self._lock:
             for row in rows:
                 known = self._entries.get(row.seq)
-                if known is not None and known.revision >= row.revision:
+                if (
+                    known is not None
+                    and known.resource_id == row.resource_id
+                    and known.revision >= row.revision
+                ):
                     continue
                 entry = _Entry(row.resource_id, row.seq, row.revision, None)
                 if len(self._ready) < TEXTS_HELD_MAX:
@@ -237,12 +241,14 @@ class EmbeddingBacklog:
     def _embed(self, batch: list[_Entry]) -> None:
         done: list[tuple[_Entry, EmbeddedText]] = []
         for entry in batch:
-            text = entry.text if entry.text is not None else self._read_text(entry)
-            if text is None:
+            if entry.text is None:
+                entry.text = self._read_text(entry)
+            if entry.text is None:
+                self._came_too_late(entry)
                 self._finished(entry, None)
                 continue
             try:
-                done.append((entry, self._embedder.embed_passage(text, self._budget())))
+                done.append((entry, self._embedder.embed_passage(entry.text, self._budget())))
             except SemanticRecallError as error:
                 self._failed(entry, error)
         if not done:
@@ -252,15 +258,27 @@ class EmbeddingBacklog:
             for entry, embedded in done
         ]
         try:
-            self._store.put_vectors(records)
+            stored = self._store.put_vectors(records)
         except SemanticRecallError as error:
             for entry, _ in done:
                 self._failed(entry, error)
             return
-        # A record the store refused came too late: its row was replaced, forgotten or moved, and
-        # whoever did that has put the newer row here if there is one.
-        for entry, embedded in done:
+        for (entry, embedded), accepted in zip(done, stored, strict=True):
+            if not accepted:
+                self._came_too_late(entry)
             self._finished(entry, embedded)
+
+    def _came_too_late(self, entry: _Entry) -> None:
+        """The row was replaced, forgotten or moved while its text was embedded.
+
+        Its text leaves the cache again (it may just have been forgotten), and a row that is still
+        pending, now as another revision or another resource's, is taken up.
+        """
+        if entry.text is not None:
+            self._embedder.forget_texts((entry.text,))
+        rows = self._store.pending(entry.seq - 1, 1)
+        if rows and rows[0].seq == entry.seq:
+            self.add(rows)
 
     def _budget(self) -> CallBudget:
         return CallBudget(float("inf"), lambda: self._stopping)

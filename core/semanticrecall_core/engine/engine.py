@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import structlog
 
 from semanticrecall_core.engine.backlog import EmbeddingBacklog
 from semanticrecall_core.engine.index import IndexUseCase
-from semanticrecall_core.engine.recall import RecallUseCase
+from semanticrecall_core.engine.recall import RecallLimits, RecallUseCase
 from semanticrecall_core.types.errors import NotFoundError
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
 from semanticrecall_core.types.values import (
@@ -28,6 +29,7 @@ from semanticrecall_core.types.values import (
     StoredMessage,
     StoreStats,
     ThreadSummary,
+    VectorQuery,
     Wait,
 )
 
@@ -41,10 +43,18 @@ class EngineLimits:
     Attributes:
         embed_threads: threads that embed pending messages, 1 or more.
         backlog_rows_max: messages that may wait to be embedded before Index is refused.
+        answer_bytes_max: most bytes of text, payload and metadata in one Recall answer.
+        filter_keys: keys that a filter may name though no message carries them yet.
+        warm_seconds: how long `start` may take to read the most recent resources into memory.
+        warm_resources_max: how many of them at most.
     """
 
     embed_threads: int = 2
     backlog_rows_max: int = 200_000
+    answer_bytes_max: int = 3 * 1024 * 1024
+    filter_keys: frozenset[str] = frozenset()
+    warm_seconds: float = 2.0
+    warm_resources_max: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +92,33 @@ class Engine:
         self._backlog = EmbeddingBacklog(
             store, embedder, threads=limits.embed_threads, rows_max=limits.backlog_rows_max
         )
-        self._recall = RecallUseCase(store, embedder, index, self._backlog)
+        self._limits = limits
+        self._recall = RecallUseCase(
+            store,
+            embedder,
+            index,
+            self._backlog,
+            RecallLimits(limits.answer_bytes_max, limits.filter_keys),
+        )
         self._index_messages = IndexUseCase(store, self._backlog)
         store.subscribe(index)
 
     def start(self) -> None:
-        """Recover: take up what the record says is pending, and begin to embed it."""
+        """Recover: read the most recent resources, take up what is pending, begin to embed it."""
+        warmed = self._warm()
         self._backlog.start()
-        _log.info("engine_started", pending=self._backlog.total())
+        _log.info("engine_started", pending=self._backlog.total(), partitions_warmed=warmed)
+
+    def _warm(self) -> int:
+        """Search the resources that were written last, so that their first Recall is not slow."""
+        query = VectorQuery(np.eye(1, self.dimensions, dtype=np.float32)[0], top_k=1)
+        deadline = time.monotonic() + self._limits.warm_seconds
+        recent = self._store.recent_resources(self._limits.warm_resources_max)
+        for warmed, resource_id in enumerate(recent):
+            if time.monotonic() >= deadline:
+                return warmed
+            self._index.search(resource_id, query)
+        return len(recent)
 
     def stop(self) -> None:
         """Finish what is in hand and close the record. Later calls raise UnavailableError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +14,11 @@ from semanticrecall_core.engine.read_token import read_revision
 from semanticrecall_core.ranking.context import render_default, render_mastra
 from semanticrecall_core.types.errors import (
     CorruptDataError,
+    FieldViolation,
     InvalidArgumentError,
     UnimplementedError,
 )
-from semanticrecall_core.types.filters import filter_keys
+from semanticrecall_core.types.filters import Filter, filter_keys
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
 from semanticrecall_core.types.text import has_visible_text
 from semanticrecall_core.types.values import (
@@ -47,6 +48,19 @@ GROUP_MESSAGES_MAX = 64
 SEARCH_ROUNDS_MAX = 3
 
 
+@dataclass(frozen=True, slots=True)
+class RecallLimits:
+    """Limits of one answer.
+
+    Attributes:
+        answer_bytes_max: most bytes of text, payload and metadata in one answer.
+        filter_keys: keys that a filter may name though no message carries them yet.
+    """
+
+    answer_bytes_max: int
+    filter_keys: frozenset[str]
+
+
 class RecallUseCase:
     """Answers RecallQuery. Thread-safe; reads only."""
 
@@ -56,11 +70,13 @@ class RecallUseCase:
         embedder: Embedder,
         index: VectorIndex,
         backlog: EmbeddingBacklog,
+        limits: RecallLimits,
     ) -> None:
         self._store = store
         self._embedder = embedder
         self._index = index
         self._backlog = backlog
+        self._limits = limits
 
     def __call__(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
         """See `Engine.recall`."""
@@ -78,13 +94,18 @@ class RecallUseCase:
         budget.check()
         hits: tuple[VectorHit, ...] = ()
         rows: list[StoredMessage] = []
+        conditions = self._conditions(query, vector, info)
         for _ in range(SEARCH_ROUNDS_MAX):
-            hits = self._search(query, vector, info)
+            hits = self._search(query, conditions, info)
             rows = self._fetch(query, hits, info)
             found = {row.seq for row in rows}
             if all(hit.seq in found for hit in hits):
                 break
         messages = self._assemble(query, hits, rows, info)
+        if conditions is not None and conditions.allowed_seqs is not None:
+            allowed = set(conditions.allowed_seqs.tolist())
+            messages = tuple(m for m in messages if m.message.seq in allowed)
+        messages = self._within_bytes(messages, info)
         budget.check()
         return RecallAnswer(messages, self._render(query, messages, info), info)
 
@@ -105,10 +126,9 @@ class RecallUseCase:
         return vector
 
     def _search(
-        self, query: RecallQuery, vector: FloatRows, info: RecallInfo
+        self, query: RecallQuery, conditions: VectorQuery | None, info: RecallInfo
     ) -> tuple[VectorHit, ...]:
         started = time.perf_counter_ns()
-        conditions = self._conditions(query, vector, info)
         answer = (
             self._index.search(query.resource_id, conditions)
             if conditions is not None
@@ -128,6 +148,7 @@ class RecallUseCase:
         self, query: RecallQuery, vector: FloatRows, info: RecallInfo
     ) -> VectorQuery | None:
         """The search to make; None where the thread asked for does not exist."""
+        started = time.perf_counter_ns()
         thread_key: int | None = None
         if query.scope is Scope.THREAD:
             thread_key = self._store.thread_key(query.resource_id, query.thread_id)
@@ -142,15 +163,32 @@ class RecallUseCase:
             time_to_ns=query.time_to_ns,
         )
         if query.filter is not None:
-            info.unknown_filter_keys = self._store.unknown_metadata_keys(
-                query.resource_id, filter_keys(query.filter)
-            )
+            self._check_filter_keys(query.resource_id, query.filter, info)
             allowed = self._store.seqs_matching(query.resource_id, query.filter)
             conditions = replace(conditions, allowed_seqs=allowed)
         if query.excluded_ids:
             excluded = self._store.seqs_of_ids(query.resource_id, query.excluded_ids)
             conditions = replace(conditions, excluded_seqs=excluded)
+        info.search_us += _microseconds_since(started)
         return conditions
+
+    def _check_filter_keys(self, resource_id: str, condition: Filter, info: RecallInfo) -> None:
+        """Refuse a key that nothing carries: a misspelt `$ne` would otherwise allow everything."""
+        unknown = self._store.unknown_metadata_keys(resource_id, filter_keys(condition))
+        info.unknown_filter_keys = unknown
+        strict = filter_keys(condition, with_exists=False) - self._limits.filter_keys
+        refused = [key for key in unknown if key in strict]
+        if refused and self._store.stats(resource_id).messages:
+            raise InvalidArgumentError(
+                [
+                    FieldViolation(
+                        "filter",
+                        f"no message of this resource has the key {key!r}; correct it, or declare "
+                        "it with --filter-keys",
+                    )
+                    for key in refused
+                ]
+            )
 
     def _fetch(
         self, query: RecallQuery, hits: tuple[VectorHit, ...], info: RecallInfo
@@ -228,6 +266,24 @@ class RecallUseCase:
         info.absent_group_ids = tuple(absent)
         return _answer_order(kept.values())
 
+    def _within_bytes(
+        self, messages: tuple[RecalledMessage, ...], info: RecallInfo
+    ) -> tuple[RecalledMessage, ...]:
+        """Drop neighbours, then the lowest hits, until the answer fits; the best hit stays."""
+        total = sum(_bytes_of(recalled.message) for recalled in messages)
+        if total <= self._limits.answer_bytes_max:
+            return messages
+        kept: set[int] = set()
+        size = 0
+        # Hits by rank first; neighbours (rank 0) last, in answer order.
+        for recalled in sorted(messages, key=lambda m: m.rank or len(messages) + 1):
+            size += _bytes_of(recalled.message)
+            if size > self._limits.answer_bytes_max and kept:
+                break
+            kept.add(recalled.message.seq)
+        info.messages_dropped = len(messages) - len(kept)
+        return tuple(m for m in messages if m.message.seq in kept)
+
     def _render(
         self, query: RecallQuery, messages: tuple[RecalledMessage, ...], info: RecallInfo
     ) -> str:
@@ -249,6 +305,12 @@ def _answer_order(rows: Iterable[StoredMessage]) -> list[StoredMessage]:
     for position, row in enumerate(ordered):
         first.setdefault(row.thread_id, position)
     return sorted(ordered, key=lambda row: first[row.thread_id])
+
+
+def _bytes_of(message: StoredMessage) -> int:
+    """Bytes of what a message says."""
+    text = len(message.text.encode()) if not message.text.isascii() else len(message.text)
+    return text + len(message.payload) + len(message.metadata_json)
 
 
 def _why_empty(hits: tuple[VectorHit, ...], answer: VectorAnswer) -> WhyEmpty:

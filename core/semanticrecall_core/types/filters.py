@@ -221,12 +221,14 @@ def parse_filter(
     return _Parser(field, keys_allowed).conditions(value, "", 1)
 
 
-def filter_keys(condition: Filter) -> frozenset[str]:
-    """The dotted keys that a filter names."""
+def filter_keys(condition: Filter, *, with_exists: bool = True) -> frozenset[str]:
+    """The dotted keys that a filter names; `with_exists=False` leaves out those of `$exists`."""
     match condition:
-        case Condition(path=path):
+        case Condition(path=path, comparison=comparison):
+            if comparison is Comparison.EXISTS and not with_exists:
+                return frozenset()
             return frozenset((".".join(path),))
         case Not(part=part):
-            return filter_keys(part)
+            return filter_keys(part, with_exists=with_exists)
         case All(parts=parts) | Any(parts=parts):
-            return frozenset().union(*(filter_keys(part) for part in parts))
+            return frozenset().union(*(filter_keys(p, with_exists=with_exists) for p in parts))
