@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import structlog
 
 from semanticrecall_core.types.errors import (
@@ -36,6 +37,7 @@ BATCH_ROWS_MAX = 16
 TEXTS_HELD_MAX = 4096
 START_PAGE_ROWS = 1000
 LOWEST_PRIORITY = 19
+UNIT_TOLERANCE = 1e-3
 
 _log = structlog.get_logger(__name__)
 
@@ -248,7 +250,9 @@ class EmbeddingBacklog:
                 self._finished(entry, None)
                 continue
             try:
-                done.append((entry, self._embedder.embed_passage(entry.text, self._budget())))
+                embedded = self._embedder.embed_passage(entry.text, self._budget())
+                _check_vectors(embedded, self._embedder.dimensions)
+                done.append((entry, embedded))
             except SemanticRecallError as error:
                 self._failed(entry, error)
         if not done:
@@ -326,3 +330,18 @@ class EmbeddingBacklog:
         waiters, entry.waiters = entry.waiters, []
         for waiter in waiters:
             waiter.count_down()
+
+
+def _check_vectors(embedded: EmbeddedText, dimensions: int) -> None:
+    """Refuse what must never be stored: a vector that is not finite, not unit, or of another size.
+
+    One such row in a partition could be the answer to every query.
+    """
+    vectors = embedded.vectors
+    if vectors.ndim != 2 or not len(vectors) or vectors.shape[1] != dimensions:
+        raise EmbeddingFailedError(f"the model gave vectors of another size than {dimensions}")
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    if not (np.abs(lengths - 1.0) <= UNIT_TOLERANCE).all():
+        raise EmbeddingFailedError(
+            "the model gave a vector that is not finite or not of unit length"
+        )
