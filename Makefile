@@ -9,7 +9,7 @@ SHELL := /bin/bash
 VENV ?= .venv
 PROTO_VENV ?= .venv-proto
 BIN := $(VENV)/bin
-CONSTRAINTS := $(CURDIR)/.ci/constraints.txt
+CONSTRAINTS := .ci/constraints.txt
 # make run ONCE=1 ends after the recall.
 ONCE ?=
 # More for pytest, e.g. PYTEST_ARGS='-k isolation'.
@@ -20,16 +20,6 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.13 python3.12; do \
 	command -v $$python >/dev/null 2>&1 && $$python -c \
 	'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
 	&& echo $$python && break; done)
-
-# $(call install,ENVIRONMENT,ARGUMENTS): uv where it can be had, for speed, else pip. Both install
-# and build with the versions of .ci/constraints.txt.
-define install
-	if $(1)/bin/python -m pip install -q -c $(CONSTRAINTS) uv; then \
-		$(1)/bin/uv pip install -q --python $(1)/bin/python --build-constraints $(CONSTRAINTS) $(2); \
-	else \
-		PIP_BUILD_CONSTRAINT=$(CONSTRAINTS) $(1)/bin/python -m pip install -q $(2); \
-	fi
-endef
 
 .PHONY: help
 help:
@@ -56,20 +46,20 @@ $(BIN)/python:
 	fi
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.server: pyproject.toml .ci/constraints.txt | $(BIN)/python
+$(VENV)/.server: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo 'Installing the sidecar into $(VENV) ...'
-	@$(call install,$(VENV),-c $(CONSTRAINTS) -e '.[server]')
+	@.ci/install $(VENV) -c $(CONSTRAINTS) -e '.[server]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml .ci/constraints.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo 'Installing the sidecar and the tools into $(VENV) ...'
-	@$(call install,$(VENV),-c $(CONSTRAINTS) -e '.[server,bench,dev]')
+	@.ci/install $(VENV) -c $(CONSTRAINTS) -e '.[server,bench,dev]'
 	@touch $@ $(VENV)/.server
 
-$(PROTO_VENV)/.ready: proto/requirements.txt .ci/constraints.txt
+$(PROTO_VENV)/.ready: proto/requirements.txt $(CONSTRAINTS)
 	@if [ -z '$(PYTHON)' ]; then echo 'Python 3.11 or newer is needed.' >&2; exit 1; fi
 	@$(PYTHON) -m venv --clear $(PROTO_VENV)
-	@$(call install,$(PROTO_VENV),-r proto/requirements.txt)
+	@.ci/install $(PROTO_VENV) -r proto/requirements.txt
 	@touch $@
 
 .PHONY: model
@@ -130,10 +120,10 @@ format: $(VENV)/.dev
 
 constraints: | $(BIN)/python
 	$(BIN)/python -m pip install -q uv
-	@echo '# Exact versions for `make run`, `make test` and CI. Written by `make constraints`.' > .ci/constraints.new
+	@echo '# Exact versions for `make run`, `make test` and CI. Written by `make constraints`.' > .ci/constraints.tmp
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --python-version 3.11 \
-		--upgrade --no-emit-index-url --no-annotate --no-header >> .ci/constraints.new
-	mv .ci/constraints.new .ci/constraints.txt
+		--upgrade --no-emit-index-url --no-annotate --no-header >> .ci/constraints.tmp
+	mv .ci/constraints.tmp .ci/constraints.txt
 
 clean:
 	rm -rf $(VENV) $(PROTO_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

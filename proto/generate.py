@@ -72,7 +72,9 @@ def main() -> int:
     )
     if check:
         for name in stale:
-            sys.stderr.write(f"{PACKAGE / name} is not what the proto files give; run `make proto`\n")
+            sys.stderr.write(
+                f"{PACKAGE / name} is not what the proto files give; run `make proto`\n"
+            )
         return 1 if stale else 0
     for name in stale:
         if name in fresh:
