@@ -5,6 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 
 VENV ?= .venv
 PROTO_VENV ?= .venv-proto

@@ -10,15 +10,15 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from importlib.resources import files
 from pathlib import Path
 
-import grpc_tools
 from grpc_tools import protoc
 
 PROTO_DIR = Path(__file__).resolve().parent
 PACKAGE = Path("semanticrecall/v1")
 PYTHON_DIR = PROTO_DIR.parent / "clients/python"
-WELL_KNOWN_TYPES = Path(grpc_tools.__file__).parent / "_proto"
+WELL_KNOWN_TYPES = files("grpc_tools") / "_proto"
 # Beside the interpreter, where pip puts it, whether or not the environment is activated.
 MYPY_PLUGIN = Path(sys.executable).parent / "protoc-gen-mypy_grpc"
 
