@@ -1,0 +1,200 @@
+"""Eight-bit codes of vectors, scanned by FAISS, with a proven bound on their error.
+
+A row x is kept as c = clip(round(x * s), -127, 127), s = 127 / scale_clip, and stands for
+x' = c / s. A query q is rounded the same way with a scale of its own, 127 / max |q|, so that none
+of it is clipped. FAISS's QT_8bit_direct_signed stores c + 128 in a byte and, on its vector paths,
+truncates the query to whole numbers that wrap beyond a signed byte (an unscaled unit query
+becomes all zero): it is given whole numbers within [-127, 127] only, on which every path agrees.
+
+    <x, q> - <x', q'> = <x - x', q'> + <x, q - q'>
+    |<x, q> - <x', q'>| <= |x - x'| |q'| + |x| |q - q'|        (Cauchy-Schwarz)
+
+The lengths on the right are computed, not estimated. A row with an outlier that was clipped has a
+far larger |x - x'| than the others: such rows are left out of the bound and handed out with every
+scan instead, as long as they are few.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semanticrecall_core.types.errors import InvalidArgumentError
+
+from .environment import load_faiss
+from .rows import NORM_SQUARED_TOLERANCE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semanticrecall_core.types.values import FloatRows, IntColumn
+
+    CodeRows = NDArray[np.uint8]
+    ErrorColumn = NDArray[np.float32]
+
+faiss = load_faiss()
+
+CODE_MAX = 127
+CODE_OFFSET = 128
+ENCODED_ROWS_AT_ONCE = 4096
+OUTLIER_SHARE_MAX = 1 / 64
+LENGTH_MAX = math.sqrt(1.0 + NORM_SQUARED_TOLERANCE)
+
+
+def float_slack(dimensions: int) -> float:
+    """Bound on the rounding of one float32 dot product of two unit vectors, scores included.
+
+    The standard bound is dimensions * 2**-24 * |x| |q|; twice that leaves room for lengths that
+    are not quite 1 and for the rounding of the score itself.
+    """
+    return (dimensions + 8) * 2.0**-23
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A checked query in every form that a scan needs.
+
+    Attributes:
+        vector, wide: shape (dimensions,), float32 and float64.
+        codes: shape (1, dimensions), float32 whole numbers within [-127, 127].
+        scale: codes / scale is close to the vector.
+        coded_length: |q'|.
+        error: |q - q'|.
+    """
+
+    vector: FloatRows
+    wide: NDArray[np.float64]
+    codes: FloatRows
+    scale: float
+    coded_length: float
+    error: float
+
+    @classmethod
+    def of(cls, vector: FloatRows, dimensions: int) -> Probe:
+        """Check and code a query.
+
+        Raises:
+            InvalidArgumentError: a wrong shape or dtype, not finite, not of unit length.
+        """
+        if vector.shape != (dimensions,) or vector.dtype != np.float32:
+            raise InvalidArgumentError.of(
+                "query_embedding", f"must be float32 with {dimensions} numbers"
+            )
+        vector = np.ascontiguousarray(vector)
+        wide = vector.astype(np.float64)
+        if not abs(float(np.vecdot(wide, wide)) - 1.0) <= NORM_SQUARED_TOLERANCE:
+            raise InvalidArgumentError.of("query_embedding", "must be finite and of unit length")
+        scale = CODE_MAX / float(np.abs(wide).max())
+        codes = np.rint(wide * scale)
+        coded = codes / scale
+        missing = wide - coded
+        return cls(
+            vector=vector,
+            wide=wide,
+            codes=codes.astype(np.float32).reshape(1, -1),
+            scale=scale,
+            coded_length=math.sqrt(np.vecdot(coded, coded)),
+            error=math.sqrt(np.vecdot(missing, missing)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Coder:
+    """How rows become codes: one scale for all rows of an index, so that codes can be merged."""
+
+    dimensions: int
+    scale_clip: float
+
+    @property
+    def scale(self) -> float:
+        """What a number is multiplied by before it is rounded."""
+        return CODE_MAX / self.scale_clip
+
+    def encode(self, vectors: FloatRows) -> tuple[CodeRows, ErrorColumn]:
+        """Codes as FAISS keeps them, shape of `vectors`, and |x - x'| of each row."""
+        codes = np.empty(vectors.shape, np.uint8)
+        errors = np.empty(len(vectors), np.float32)
+        scale = np.float32(self.scale)
+        for start in range(0, len(vectors), ENCODED_ROWS_AT_ONCE):
+            part = slice(start, start + ENCODED_ROWS_AT_ONCE)
+            rounded = np.rint(vectors[part] * scale)
+            np.clip(rounded, -CODE_MAX, CODE_MAX, out=rounded)
+            missing = vectors[part] - rounded / scale
+            # Float32 arithmetic errs by a few parts in a million here; the bound stays above it.
+            errors[part] = np.sqrt(np.vecdot(missing, missing)) * np.float32(1.0001) + 1e-6
+            rounded += CODE_OFFSET
+            codes[part] = rounded
+        return codes, errors
+
+
+class CodedRows:
+    """An immutable FAISS index of codes. Any number of threads may scan it."""
+
+    __slots__ = ("_error_max", "_index", "_scale", "errors", "outliers")
+
+    def __init__(self, coder: Coder, codes: CodeRows, errors: ErrorColumn) -> None:
+        """Build from what `Coder.encode` gave (copied; the errors are kept)."""
+        index = faiss.IndexScalarQuantizer(
+            coder.dimensions,
+            faiss.ScalarQuantizer.QT_8bit_direct_signed,
+            faiss.METRIC_INNER_PRODUCT,
+        )
+        index.add_sa_codes(np.ascontiguousarray(codes))
+        self._index: Any = index
+        self._scale = coder.scale
+        self.errors = errors
+        # Rounding alone leaves at most half a step in each coordinate.
+        rounding_max = 0.5 * math.sqrt(coder.dimensions) / coder.scale
+        clipped = errors > rounding_max * 1.0002 + 2e-6
+        few = int(np.count_nonzero(clipped)) <= max(1, int(len(errors) * OUTLIER_SHARE_MAX))
+        self.outliers: IntColumn = np.flatnonzero(clipped if few else np.zeros_like(clipped))
+        kept = errors[~clipped] if few else errors
+        self._error_max = float(kept.max(initial=0.0))
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return int(self._index.ntotal)
+
+    def nbytes(self) -> int:
+        """Bytes of codes and errors."""
+        return len(self) * int(self._index.d) + self.errors.nbytes
+
+    def codes(self) -> CodeRows:
+        """A view of the codes, shape (n, dimensions); valid while this object lives."""
+        count, width = len(self), int(self._index.d)
+        view: CodeRows = faiss.rev_swig_ptr(self._index.codes.data(), count * width)
+        return view.reshape(count, width)
+
+    def error_bound(self, probe: Probe) -> float:
+        """No row but the outliers has a true cosine further than this from its coded one."""
+        coding = self._error_max * probe.coded_length + LENGTH_MAX * probe.error
+        return coding + float_slack(len(probe.vector))
+
+    def scan(
+        self, probe: Probe, wanted: int, allowed_bits: NDArray[np.uint8] | None
+    ) -> tuple[IntColumn, NDArray[np.float32]]:
+        """The `wanted` rows (fewer if fewer are allowed) of highest coded cosine, best first.
+
+        Args:
+            probe: the query.
+            wanted: 1 to the number of rows.
+            allowed_bits: one bit a row, least significant first; None allows all.
+
+        Returns:
+            Row positions and coded cosines.
+        """
+        if allowed_bits is None:
+            scores, rows = self._index.search(probe.codes, wanted)
+        else:
+            selector = faiss.IDSelectorBitmap(allowed_bits)
+            scores, rows = self._index.search(
+                probe.codes, wanted, params=faiss.SearchParameters(sel=selector)
+            )
+        scores, rows = scores[0], rows[0]
+        if rows[-1] < 0:  # padded: fewer rows are allowed than were wanted
+            found = rows >= 0
+            scores, rows = scores[found], rows[found]
+        return rows, scores * np.float32(1.0 / (self._scale * probe.scale))

@@ -1,0 +1,243 @@
+"""Partitions by resource: loaded on first use, kept current by commits, evicted by size.
+
+Commits arrive on one thread, in the record's order, and never wait for a load: changes of a
+resource that is being read are queued and applied before its partition can be searched. A change
+that the load has seen already is applied again, which changes nothing, because a put replaces all
+rows of its messages. A resource that is not in memory needs no change: the record has it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semanticrecall_core.types.errors import (
+    CorruptDataError,
+    EmbeddingFailedError,
+    InvalidArgumentError,
+    UnavailableError,
+)
+from semanticrecall_core.types.values import PartitionRows, VectorAnswer, VectorQuery
+
+from .codes import Coder
+from .exactness import search
+from .partition import Partition, Tuning
+from .rows import checked_block
+
+if TYPE_CHECKING:
+    from semanticrecall_core.types.values import IntColumn
+
+Loader = Callable[[str], PartitionRows]
+Change = Callable[[Partition], None]
+
+DIMENSIONS_MAX = 8192
+PARTITIONS_BYTES_MAX = 4 * 2**30
+QUEUED_CHANGES_MAX = 4096
+LOAD_ATTEMPTS_MAX = 10
+
+
+class _Slot:
+    """One resource: being loaded while `partition` is None and `done` is not set."""
+
+    __slots__ = ("done", "error", "nbytes", "partition", "queue", "stale")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.partition: Partition | None = None
+        self.error: BaseException | None = None
+        self.queue: list[Change] = []
+        self.stale = False
+        self.nbytes = 0
+
+
+class FaissVectorIndex:
+    """The exact `VectorIndex` over FAISS codes and float32 rows. Thread-safe.
+
+    The CommitListener methods are for one thread at a time (the record's writer).
+    """
+
+    def __init__(
+        self,
+        dimensions: int,
+        loader: Loader,
+        *,
+        scale_clip: float = 0.30,
+        partitions_bytes_max: int = PARTITIONS_BYTES_MAX,
+        tuning: Tuning | None = None,
+    ) -> None:
+        """Make an empty index.
+
+        Args:
+            dimensions: numbers in a vector, 1 to 8192.
+            loader: reads all current vectors of a resource from the record.
+            scale_clip: coordinates beyond it are clipped in the codes; above 0. Decides speed only.
+            partitions_bytes_max: memory beyond which the least recently used are forgotten.
+            tuning: sizes; None is the measured ones.
+
+        Raises:
+            InvalidArgumentError: an argument out of its range.
+        """
+        if not 1 <= dimensions <= DIMENSIONS_MAX:
+            raise InvalidArgumentError.of("dimensions", f"must be 1 to {DIMENSIONS_MAX}")
+        if not 0.0 < scale_clip <= 1.0:
+            raise InvalidArgumentError.of("scale_clip", "must be above 0 and at most 1")
+        if partitions_bytes_max < 1:
+            raise InvalidArgumentError.of("partitions_bytes_max", "must be positive")
+        self._dimensions = dimensions
+        self._loader = loader
+        self._coder = Coder(dimensions, scale_clip)
+        self._tuning = tuning or Tuning()
+        self._bytes_max = partitions_bytes_max
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[str, _Slot] = OrderedDict()
+        self._bytes = 0
+
+    def search(self, resource_id: str, query: VectorQuery) -> VectorAnswer:
+        """The exact top_k messages by cosine of their best chunk, among those allowed.
+
+        Raises:
+            InvalidArgumentError: top_k below 1; a query vector of another shape or dtype, not
+                finite or not of unit length.
+            CorruptDataError: the record gave rows that are no vectors.
+        """
+        view = self._partition(resource_id).view
+        return search(view, query, self._dimensions, self._tuning)
+
+    def partition_rows(self, resource_id: str) -> PartitionRows:
+        """What the partition holds now, by (seq, chunk); for Verify."""
+        block = self._partition(resource_id).rows()
+        return PartitionRows(
+            seqs=block.seqs,
+            thread_keys=block.thread_keys,
+            times_ns=block.times_ns,
+            roles=block.roles,
+            chunks=block.chunks.astype(np.int64),
+            vectors=block.vectors,
+        )
+
+    def partitions_loaded(self) -> int:
+        """How many partitions are in memory."""
+        with self._lock:
+            return sum(slot.partition is not None for slot in self._slots.values())
+
+    def memory_bytes(self) -> int:
+        """Bytes of all partitions in memory: vectors, codes, columns and a fixed overhead each."""
+        with self._lock:
+            return self._bytes
+
+    def vectors_put(self, resource_id: str, rows: PartitionRows) -> None:
+        """These rows are the only vectors of their messages now.
+
+        Raises:
+            EmbeddingFailedError: rows that are no vectors; nothing has changed.
+        """
+        block = checked_block(rows, self._dimensions, EmbeddingFailedError)
+        self._change(resource_id, lambda partition: partition.put(block))
+
+    def vectors_removed(self, resource_id: str, seqs: IntColumn) -> None:
+        """These messages have no vectors now."""
+        gone = np.unique(seqs)
+        self._change(resource_id, lambda partition: partition.remove(gone))
+
+    def resource_dropped(self, resource_id: str) -> None:
+        """Forget the partition; whoever asks next reads the record."""
+        with self._lock:
+            slot = self._slots.get(resource_id)
+            if slot is None:
+                return
+            if slot.partition is None:
+                slot.stale = True
+                slot.queue.clear()
+            else:
+                self._forget(resource_id, slot)
+
+    def _change(self, resource_id: str, change: Change) -> None:
+        with self._lock:
+            slot = self._slots.get(resource_id)
+            if slot is None:
+                return
+            partition = slot.partition
+            if partition is None:
+                slot.queue.append(change)
+                if len(slot.queue) > QUEUED_CHANGES_MAX:
+                    slot.queue.clear()
+                    slot.stale = True
+                return
+        change(partition)
+        with self._lock:
+            if self._slots.get(resource_id) is slot:
+                self._account(slot, partition)
+                self._evict(resource_id)
+
+    def _partition(self, resource_id: str) -> Partition:
+        with self._lock:
+            slot = self._slots.get(resource_id)
+            mine = slot is None
+            if slot is None:
+                slot = self._slots[resource_id] = _Slot()
+            else:
+                self._slots.move_to_end(resource_id)
+                if slot.partition is not None:
+                    return slot.partition
+        if mine:
+            return self._load(resource_id, slot)
+        slot.done.wait()
+        if slot.partition is None:
+            raise slot.error or UnavailableError("the vectors could not be read; try again")
+        return slot.partition
+
+    def _load(self, resource_id: str, slot: _Slot) -> Partition:
+        try:
+            for _ in range(LOAD_ATTEMPTS_MAX):
+                rows = self._loader(resource_id)
+                block = checked_block(rows, self._dimensions, CorruptDataError)
+                partition = Partition(self._coder, self._tuning, block)
+                if self._published(resource_id, slot, partition):
+                    return partition
+            raise UnavailableError("the resource changed faster than it could be read; try again")
+        except BaseException as error:
+            with self._lock:
+                del self._slots[resource_id]
+                slot.error = error
+            slot.done.set()
+            raise
+
+    def _published(self, resource_id: str, slot: _Slot, partition: Partition) -> bool:
+        """Apply what was queued, then let everyone have the partition; False: read it anew."""
+        while True:
+            with self._lock:
+                if slot.stale:
+                    slot.stale = False
+                    return False
+                changes, slot.queue = slot.queue, []
+                if not changes:
+                    slot.partition = partition
+                    self._account(slot, partition)
+                    self._evict(resource_id)
+                    slot.done.set()
+                    return True
+            for change in changes:
+                change(partition)
+
+    def _account(self, slot: _Slot, partition: Partition) -> None:
+        nbytes = partition.view.nbytes
+        self._bytes += nbytes - slot.nbytes
+        slot.nbytes = nbytes
+
+    def _forget(self, resource_id: str, slot: _Slot) -> None:
+        del self._slots[resource_id]
+        self._bytes -= slot.nbytes
+
+    def _evict(self, kept_id: str) -> None:
+        """Forget the least recently used beyond the limit; never `kept_id`, nor what is loading."""
+        if self._bytes <= self._bytes_max:
+            return
+        for resource_id, slot in list(self._slots.items()):
+            if self._bytes <= self._bytes_max:
+                break
+            if slot.partition is not None and resource_id != kept_id:
+                self._forget(resource_id, slot)

@@ -1,0 +1,167 @@
+"""Blocks of rows: vectors and, beside them, the columns that conditions and ranking need.
+
+A block holds whole messages: the chunks of one message stand together, by chunk. Every condition
+of a query is about messages, so that a mask never splits one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semanticrecall_core.types.errors import SemanticRecallError
+from semanticrecall_core.types.values import PartitionRows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semanticrecall_core.types.values import ByteColumn, FloatRows, IntColumn
+
+    BoolMask = NDArray[np.bool_]
+    SmallColumn = NDArray[np.int32]
+
+NORM_SQUARED_TOLERANCE = 0.02
+"""How far a squared length may be from 1: half-precision sources pass, mistakes do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Rows of whole messages; arrays of one length, never changed once a reader can see them.
+
+    Attributes:
+        seqs, thread_keys, times_ns, roles, chunks: as in `PartitionRows`, shape (n,).
+        chunk_counts: how many chunks the row's message has, shape (n,).
+        firsts: True for the first row of each message, shape (n,).
+        vectors: shape (n, dimensions), float32, C-contiguous.
+    """
+
+    seqs: IntColumn
+    thread_keys: IntColumn
+    times_ns: IntColumn
+    roles: ByteColumn
+    chunks: SmallColumn
+    chunk_counts: SmallColumn
+    firsts: BoolMask
+    vectors: FloatRows
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self.seqs)
+
+    def take(self, keep: BoolMask | IntColumn) -> RowBlock:
+        """Copies of the rows that a mask or an index names."""
+        return RowBlock(*(getattr(self, column.name)[keep] for column in fields(self)))
+
+    def slice(self, start: int, stop: int) -> RowBlock:
+        """Rows [start, stop) without copying them."""
+        return RowBlock(*(getattr(self, column.name)[start:stop] for column in fields(self)))
+
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(getattr(self, column.name).nbytes for column in fields(self))
+
+
+def concatenate(blocks: Sequence[RowBlock]) -> RowBlock:
+    """One block of all rows, in the order given."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return RowBlock(
+        *(
+            np.concatenate([getattr(block, column.name) for block in blocks])
+            for column in fields(RowBlock)
+        )
+    )
+
+
+def empty_block(dimensions: int, rows: int = 0) -> RowBlock:
+    """A block of `rows` unset rows, to be written before anyone reads it."""
+    return RowBlock(
+        seqs=np.empty(rows, np.int64),
+        thread_keys=np.empty(rows, np.int64),
+        times_ns=np.empty(rows, np.int64),
+        roles=np.empty(rows, np.uint8),
+        chunks=np.empty(rows, np.int32),
+        chunk_counts=np.empty(rows, np.int32),
+        firsts=np.empty(rows, np.bool_),
+        vectors=np.empty((rows, dimensions), np.float32),
+    )
+
+
+def checked_block(
+    rows: PartitionRows, dimensions: int, error: type[SemanticRecallError]
+) -> RowBlock:
+    """Rows as a block, by (seq, chunk).
+
+    Raises:
+        SemanticRecallError: of the class `error`: a wrong shape or dtype, a vector that is not
+            finite or not of unit length, one chunk given twice.
+    """
+    count = len(rows.seqs)
+    columns = (rows.seqs, rows.thread_keys, rows.times_ns, rows.roles, rows.chunks)
+    if any(column.shape != (count,) for column in columns):
+        raise error("vector columns differ in length; read the rows anew")
+    vectors = rows.vectors
+    if vectors.shape != (count, dimensions) or vectors.dtype != np.float32:
+        raise error(f"vectors must be float32 of shape ({count}, {dimensions})")
+    vectors = np.ascontiguousarray(vectors)
+    if not unit_length(vectors):
+        raise error("a vector is not finite or not of unit length; embed its text anew")
+    seqs = np.ascontiguousarray(rows.seqs, np.int64)
+    chunks = np.ascontiguousarray(rows.chunks, np.int32)
+    order = _order(seqs, chunks)
+    if order is not None:
+        seqs, chunks, vectors = seqs[order], chunks[order], vectors[order]
+    firsts = np.ones(count, np.bool_)
+    firsts[1:] = seqs[1:] != seqs[:-1]
+    if bool(np.any((chunks[1:] == chunks[:-1]) & ~firsts[1:])):
+        raise error("a message's chunk was given twice")
+    starts = np.flatnonzero(firsts)
+    lengths = np.diff(starts, append=count)
+    return RowBlock(
+        seqs=seqs,
+        thread_keys=_placed(np.ascontiguousarray(rows.thread_keys, np.int64), order),
+        times_ns=_placed(np.ascontiguousarray(rows.times_ns, np.int64), order),
+        roles=_placed(np.ascontiguousarray(rows.roles, np.uint8), order),
+        chunks=chunks,
+        chunk_counts=np.repeat(lengths, lengths).astype(np.int32),
+        firsts=firsts,
+        vectors=vectors,
+    )
+
+
+def unit_length(vectors: FloatRows) -> bool:
+    """Whether every row is finite and has unit length (NaN fails every comparison)."""
+    squares = np.vecdot(vectors, vectors)
+    return bool(np.all(np.abs(squares - 1.0) <= NORM_SQUARED_TOLERANCE))
+
+
+def rows_of_seqs(block: RowBlock, ordered: bool, wanted: IntColumn) -> IntColumn:
+    """Positions of all rows of the messages `wanted` (sorted, unique); ascending if `ordered`.
+
+    In an ordered block each wanted seq is looked up, so that the cost is the number wanted and
+    not the number of rows, unless more are wanted than there are.
+    """
+    seqs = block.seqs
+    if not ordered or len(wanted) > len(seqs):
+        return np.flatnonzero(np.isin(seqs, wanted))
+    starts = np.searchsorted(seqs, wanted, side="left")
+    lengths = np.searchsorted(seqs, wanted, side="right") - starts
+    present = lengths > 0
+    starts, lengths = starts[present], lengths[present]
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+
+
+def _order(seqs: IntColumn, chunks: SmallColumn) -> IntColumn | None:
+    """The order by (seq, chunk), None where it is that already."""
+    steps = np.diff(seqs)
+    if bool(np.all((steps > 0) | ((steps == 0) & (np.diff(chunks) > 0)))):
+        return None
+    return np.lexsort((chunks, seqs))
+
+
+def _placed(column: NDArray[Any], order: IntColumn | None) -> NDArray[Any]:
+    return column if order is None else column[order]
