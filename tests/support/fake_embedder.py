@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
 from semanticrecall_core.types.errors import EmbeddingFailedError, InvalidArgumentError
 from semanticrecall_core.types.values import CacheStats, CallBudget, EmbeddedText
 

@@ -1,0 +1,1 @@
+"""Texts to unit vectors: provisioning, tokenizer, chunking, cache, single-flight, ONNX."""

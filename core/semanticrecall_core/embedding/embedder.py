@@ -1,0 +1,299 @@
+"""Texts to unit vectors on the calling thread: chunking, cache, single-flight, ONNX.
+
+Queries and passages have a session each, so that a query never waits for a lock that a passage
+holds on a thread of low priority; for the same reason they do not share flights. They do share
+the cache: a vector depends on (prompt, chunk text) and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import structlog
+
+from ..types.errors import EmbeddingFailedError, InvalidArgumentError, ModelUnavailableError
+from ..types.values import CacheStats, CallBudget, EmbeddedText, EmbedRole
+from .cache import CachedVector, CacheKey, VectorCache
+from .chunking import Chunk, chunks_of
+from .encoder_model import EncoderModel, refuse_external_data
+from .folder import read_model_folder
+from .manifest import ModelFiles
+from .provision import find_model
+from .session import Device, EncoderSession, choose_device
+from .single_flight import SingleFlight
+from .tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from ..types.values import FloatRows
+
+CACHE_BYTES_DEFAULT = 64 * 1024 * 1024
+SELF_TEST_SECONDS_MAX = 60.0
+
+_SELF_TEST_TEXT = "The quick brown fox jumps over the lazy dog."
+_WARM_UP_TEXT = "warm up the longest window there is "
+_SPECIAL_TOKENS_MAX = 4
+
+_log = structlog.get_logger(__name__)
+
+
+class OnnxEmbedder:
+    """Implements the `Embedder` port.
+
+    The constructor opens both sessions, compares the model's known vectors, and warms up; it
+    returns when the first call is as fast as any other.
+
+    Args:
+        model: verified in memory.
+        device: "cpu", "cuda" or "auto".
+        cache_bytes_max: of keys and vectors kept; 0 keeps none.
+
+    Raises ModelUnavailableError when the model cannot be opened on the device asked, or gives
+    other vectors than it should.
+    """
+
+    def __init__(
+        self,
+        model: EncoderModel,
+        *,
+        device: str = "auto",
+        cache_bytes_max: int = CACHE_BYTES_DEFAULT,
+    ) -> None:
+        spec = model.spec
+        refuse_external_data(model.graph)
+        self._tokenizer = TextTokenizer(model.tokenizer_json, spec.max_tokens)
+        self._prompts = {
+            EmbedRole.QUERY: spec.query_prompt,
+            EmbedRole.PASSAGE: spec.passage_prompt,
+        }
+        self._device, self._sessions = _open_sessions(model, device)
+        self._dimensions = spec.dimensions
+        self._generation = model.generation
+        self._index_identity = model.index_identity
+        self._cache = VectorCache(cache_bytes_max)
+        self._flights = SingleFlight[tuple[EmbedRole, CacheKey], CachedVector]()
+        self._self_test(model)
+        _log.info(
+            "embedding.ready",
+            model=self._index_identity,
+            device=self._device,
+            device_asked=device,
+            quantisation=spec.quantisation,
+            probes=len(model.probes),
+        )
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector."""
+        return self._dimensions
+
+    @property
+    def generation(self) -> str:
+        """Identity of the vectors; see `EncoderModel.generation`."""
+        return self._generation
+
+    @property
+    def index_identity(self) -> str:
+        """`<model>@<revision>/<dimensions>`."""
+        return self._index_identity
+
+    @property
+    def device(self) -> str:
+        """Where it runs: "cpu" or "cuda"."""
+        return self._device
+
+    def embed_query(self, text: str, budget: CallBudget) -> EmbeddedText:
+        """One vector, shape (1, dimensions); text longer than the window is cut.
+
+        Raises InvalidArgumentError for a text without tokens, EmbeddingFailedError,
+        DeadlineExceededError, CancelledError.
+        """
+        budget.check()
+        if (known := self._known_whole(EmbedRole.QUERY, text)) is not None:
+            return _answer([known], computed=0, truncated=False)
+        chunk = next(self._chunks(EmbedRole.QUERY, text), None)
+        if chunk is None:
+            raise _nothing_to_embed()
+        row, computed = self._row(EmbedRole.QUERY, chunk, budget)
+        return _answer([row], computed=int(computed), truncated=not chunk.last)
+
+    def embed_passage(self, text: str, budget: CallBudget) -> EmbeddedText:
+        """One vector per chunk, shape (chunks, dimensions). Raises as `embed_query` does."""
+        budget.check()
+        if (known := self._known_whole(EmbedRole.PASSAGE, text)) is not None:
+            return _answer([known], computed=0, truncated=False)
+        rows: list[CachedVector] = []
+        computed = 0
+        for chunk in self._chunks(EmbedRole.PASSAGE, text):
+            row, fresh = self._row(EmbedRole.PASSAGE, chunk, budget)
+            rows.append(row)
+            computed += fresh
+        if not rows:
+            raise _nothing_to_embed()
+        return _answer(rows, computed=computed, truncated=False)
+
+    def forget_texts(self, texts: Sequence[str]) -> int:
+        """Drop the cached vectors of these texts and of their chunks; returns how many."""
+        keys: set[CacheKey] = set()
+        for text in texts:
+            for role, prompt in self._prompts.items():
+                if len(text) <= self._tokenizer.slice_chars:
+                    keys.add(CacheKey(prompt, self._tokenizer.prepare("", text)))
+                if not self._surely_one_chunk(prompt, text):
+                    keys.update(CacheKey(prompt, c.text) for c in self._chunks(role, text))
+        return self._cache.forget(keys)
+
+    def cache_stats(self) -> CacheStats:
+        """State of the cache."""
+        return self._cache.stats()
+
+    def _chunks(self, role: EmbedRole, text: str) -> Iterator[Chunk]:
+        return chunks_of(self._tokenizer, self._prompts[role], text)
+
+    def _surely_one_chunk(self, prompt: str, text: str) -> bool:
+        """Whether a text fits the window by its length alone: no token is less than a byte."""
+        length = len(prompt.encode()) + len(text) + _SPECIAL_TOKENS_MAX
+        return text.isascii() and length <= self._tokenizer.max_tokens
+
+    def _known_whole(self, role: EmbedRole, text: str) -> CachedVector | None:
+        """The cached vector of a text that is one chunk, found without the tokenizer.
+
+        A key is only ever the text of one chunk, so a whole text found as a key is one.
+        """
+        if len(text) > self._tokenizer.slice_chars:
+            return None
+        return self._cache.get(CacheKey(self._prompts[role], self._tokenizer.prepare("", text)))
+
+    def _row(self, role: EmbedRole, chunk: Chunk, budget: CallBudget) -> tuple[CachedVector, bool]:
+        """A chunk's vector, and whether it was computed by this call."""
+        key = CacheKey(self._prompts[role], chunk.text)
+        if (known := self._cache.get(key)) is not None:
+            budget.check()
+            return known, False
+        fresh = False
+
+        def compute() -> CachedVector:
+            nonlocal fresh
+            # The flight that this caller just missed may have left its result here.
+            if (known := self._cache.get(key)) is not None:
+                return known
+            mark = self._cache.begin_miss()
+            if len(chunk.ids) > self._tokenizer.max_tokens:
+                raise EmbeddingFailedError("a chunk is longer than the model's window")
+            entry = CachedVector(self._sessions[role].run(chunk.ids), len(chunk.ids))
+            self._cache.put(key, entry, mark)
+            fresh = True
+            return entry
+
+        entry, _ = self._flights.run((role, key), compute, budget)
+        return entry, fresh
+
+    def _self_test(self, model: EncoderModel) -> None:
+        """Compare known vectors on both sessions, compare the sessions, and warm both up."""
+        longest = next(self._chunks(EmbedRole.PASSAGE, _WARM_UP_TEXT * self._tokenizer.max_tokens))
+        for probe in model.probes:
+            if probe.origin == "recorded" and self._device != "cpu":
+                continue
+            for role in EmbedRole:
+                vector = self._bare_vector(role, probe.text)
+                cosine = float(vector.astype(np.float64) @ probe.vector.astype(np.float64))
+                if not cosine >= probe.min_cosine:
+                    raise _self_test_failed(
+                        f"gives other vectors than it should (cosine {cosine:.4f}, at least "
+                        f"{probe.min_cosine} expected)"
+                    )
+        try:
+            vectors = [self._bare_vector(role, _SELF_TEST_TEXT) for role in EmbedRole]
+            for session in self._sessions.values():
+                session.run(longest.ids)
+        except EmbeddingFailedError as error:
+            raise _self_test_failed(f"fails on a plain sentence: {error.message}") from error
+        if self._device == "cpu" and not np.array_equal(vectors[0], vectors[1]):
+            raise _self_test_failed("gives different vectors in two sessions")
+
+    def _bare_vector(self, role: EmbedRole, text: str) -> FloatRows:
+        """The vector of a short text without prompt, past the cache."""
+        return self._sessions[role].run(self._tokenizer.encode("", text).ids)
+
+
+def _open_sessions(
+    model: EncoderModel, asked: str
+) -> tuple[Device, dict[EmbedRole, EncoderSession]]:
+    """A session for each role, all on one device; only "auto" may end on another one."""
+    spec = model.spec
+    device = choose_device(asked, spec.quantisation)
+
+    def opened(on: Device) -> dict[EmbedRole, EncoderSession]:
+        return {
+            role: EncoderSession(
+                model.graph, device=on, pooling=spec.pooling, dimensions=spec.dimensions
+            )
+            for role in EmbedRole
+        }
+
+    try:
+        return device, opened(device)
+    except ModelUnavailableError as error:
+        if asked != "auto" or device == "cpu":
+            raise
+        _log.warning("embedding.cuda_unusable", reason=error.reason)
+        return "cpu", opened("cpu")
+
+
+def _self_test_failed(how: str) -> ModelUnavailableError:
+    return ModelUnavailableError(
+        f"the embedding model {how}; install it anew", reason="MODEL_SELF_TEST_FAILED"
+    )
+
+
+def _answer(rows: list[CachedVector], *, computed: int, truncated: bool) -> EmbeddedText:
+    if len(rows) == 1:
+        vectors: FloatRows = rows[0].vector[np.newaxis]
+    else:
+        vectors = np.stack([row.vector for row in rows])
+        vectors.flags.writeable = False
+    tokens = sum(row.tokens for row in rows)
+    return EmbeddedText(vectors, tokens, truncated, computed, len(rows) - computed)
+
+
+def _nothing_to_embed() -> InvalidArgumentError:
+    return InvalidArgumentError.of("text", "has nothing to embed: blank, or signs the model drops")
+
+
+def load_embedder(
+    model_folder: Path | None,
+    cache_dir: Path | None,
+    device: str = "auto",
+    cache_bytes_max: int = CACHE_BYTES_DEFAULT,
+) -> OnnxEmbedder:
+    """Open the default model, or one's own folder, ready to serve. Fetches nothing.
+
+    Args:
+        model_folder: a Hugging Face style folder (see `folder`) or an installed model's folder;
+            None is the default model.
+        cache_dir: where models are installed; None is the user's cache.
+        device: "cpu", "cuda" or "auto". The default model runs int8 on cpu and fp32 on cuda;
+            their vectors are of different generations. "auto" takes cuda only if the fp32 graph
+            is installed.
+        cache_bytes_max: of the vector cache.
+
+    Raises ModelUnavailableError; its message says what to type.
+    """
+    if model_folder is not None:
+        model = read_model_folder(model_folder, cache_dir)
+    else:
+        model = EncoderModel.of_files(_default_files(cache_dir, device))
+    return OnnxEmbedder(model, device=device, cache_bytes_max=cache_bytes_max)
+
+
+def _default_files(cache_dir: Path | None, asked: str) -> ModelFiles:
+    if choose_device(asked, "fp32") == "cuda":
+        try:
+            return find_model(cache_dir, quantisation="fp32")
+        except ModelUnavailableError:
+            if asked == "cuda":
+                raise
+            _log.info("embedding.cuda_unused", reason="FP32_GRAPH_NOT_INSTALLED")
+    return find_model(cache_dir)
