@@ -1,0 +1,154 @@
+"""What came back: pure functions from an answer to the value a method returns."""
+
+from __future__ import annotations
+
+from . import results, values
+from .errors import error_from_detail
+from .v1 import admin_pb2, recall_pb2
+from .wire import message, moment
+
+
+def recall_result(wire: recall_pb2.RecallResponse) -> results.RecallResult:
+    """The answer of a recall."""
+    return results.RecallResult(
+        messages=tuple(_recalled(m) for m in wire.messages),
+        context_text=wire.context_text,
+        info=_recall_info(wire.info),
+        request_id=wire.request_id,
+    )
+
+
+def _recalled(wire: recall_pb2.RecalledMessage) -> results.RecalledMessage:
+    return results.RecalledMessage(
+        message=message(wire.message),
+        hit=wire.hit,
+        score=wire.score if wire.HasField("score") else None,
+        rank=wire.rank,
+        group_state=values.GroupState(wire.group_state),
+        explain=_explain(wire.explain) if wire.HasField("explain") else None,
+    )
+
+
+def _explain(wire: recall_pb2.Explain) -> results.Explain:
+    return results.Explain(
+        cosine=wire.cosine if wire.HasField("cosine") else None,
+        dense_rank=wire.dense_rank,
+        chunk=wire.chunk,
+        chunks=wire.chunks,
+    )
+
+
+def _recall_info(wire: recall_pb2.RecallInfo) -> results.RecallInfo:
+    spent = wire.timings
+    return results.RecallInfo(
+        scope_used=values.Scope(wire.scope_used),
+        mode_used=values.Mode(wire.mode_used),
+        best_score=wire.best_score if wire.HasField("best_score") else None,
+        why_empty=values.WhyEmpty(wire.why_empty),
+        query_truncated=wire.query_truncated,
+        query_tokens=wire.query_tokens,
+        cache_hit=wire.cache_hit,
+        timings=results.RecallTimings(
+            total_us=spent.total_us,
+            queue_us=spent.queue_us,
+            embed_us=spent.embed_us,
+            search_us=spent.search_us,
+            fetch_us=spent.fetch_us,
+            render_us=spent.render_us,
+        ),
+        candidates=wire.candidates,
+        searchable=wire.searchable,
+        pending=wire.pending,
+        exact=wire.exact,
+        unknown_filter_keys=tuple(wire.unknown_filter_keys),
+        index_identity=wire.index_identity,
+        absent_group_ids=tuple(wire.absent_group_ids),
+        messages_dropped=wire.messages_dropped,
+    )
+
+
+def index_result(wire: recall_pb2.IndexResponse) -> results.IndexResult:
+    """The answer of an index call."""
+    return results.IndexResult(
+        outcomes=tuple(
+            results.MessageOutcome(
+                outcome.message_id,
+                values.Status(outcome.status),
+                error_from_detail(outcome.error) if outcome.HasField("error") else None,
+            )
+            for outcome in wire.results
+        ),
+        read_token=wire.read_token,
+        embeddings_computed=wire.info.embeddings_computed,
+        embeddings_cached=wire.info.embeddings_cached,
+        durable_us=wire.info.durable_us,
+        total_us=wire.info.total_us,
+        error=error_from_detail(wire.error) if wire.HasField("error") else None,
+    )
+
+
+def forget_result(wire: recall_pb2.ForgetResponse) -> results.ForgetResult:
+    """What was forgotten."""
+    return results.ForgetResult(wire.messages, wire.vectors, wire.threads, wire.cache_entries)
+
+
+def thread_summary(wire: recall_pb2.Thread) -> results.ThreadSummary:
+    """One thread."""
+    return results.ThreadSummary(
+        wire.thread_id,
+        wire.messages,
+        moment(wire.first_create_time),
+        moment(wire.last_create_time),
+    )
+
+
+def embed_result(wire: recall_pb2.EmbedResponse) -> results.EmbedResult:
+    """Vectors."""
+    return results.EmbedResult(
+        embeddings=tuple(
+            results.Embedding(tuple(e.values), e.tokens, e.truncated) for e in wire.embeddings
+        ),
+        dimensions=wire.dimensions,
+        index_identity=wire.index_identity,
+    )
+
+
+def stats(wire: admin_pb2.GetStatsResponse) -> results.Stats:
+    """Counts."""
+    cache = wire.cache
+    return results.Stats(
+        messages=wire.messages,
+        vectors=wire.vectors,
+        pending=wire.pending,
+        threads=wire.threads,
+        resources=wire.resources,
+        disk_bytes=wire.disk_bytes,
+        resident_bytes=wire.resident_bytes,
+        partitions_loaded=wire.partitions_loaded,
+        cache=results.CacheStats(
+            cache.entries, cache.bytes, cache.hits, cache.misses, cache.evictions
+        ),
+        index_identity=wire.index_identity,
+        device=wire.device,
+        server_version=wire.server_version,
+        uptime_seconds=wire.uptime_seconds,
+    )
+
+
+def verify_item(wire: admin_pb2.VerifyResponse) -> results.Finding | results.VerifySummary:
+    """A finding, or the summary."""
+    if wire.WhichOneof("event") == "finding":
+        found = wire.finding
+        return results.Finding(found.kind, found.resource_id, found.message_id, found.detail)
+    end = wire.summary
+    return results.VerifySummary(end.messages, end.vectors, end.findings)
+
+
+def snapshot(wire: admin_pb2.Snapshot) -> results.Snapshot:
+    """A snapshot."""
+    return results.Snapshot(wire.name, moment(wire.create_time), wire.bytes, wire.messages)
+
+
+def reembed_progress(wire: admin_pb2.ReembedResponse) -> results.ReembedProgress:
+    """How far a re-embedding has come."""
+    return results.ReembedProgress(wire.done, wire.total)

@@ -1,0 +1,314 @@
+"""What comes back from the calls: frozen values, without a trace of protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import overload
+
+from .errors import InvalidArgumentError, SemanticRecallError
+from .values import GroupState, Message, Mode, Scope, Status, WhyEmpty
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Why a hit ranks where it does.
+
+    Attributes:
+        cosine: of the message's best vector; None where it has none.
+        dense_rank: rank among dense candidates, from 1.
+        chunk, chunks: which part of the message matched (from 0), and of how many.
+    """
+
+    cosine: float | None
+    dense_rank: int
+    chunk: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledMessage:
+    """One message of an answer.
+
+    Attributes:
+        message: as indexed.
+        hit: True: found by the query. False: a neighbour, or a member of a hit's group.
+        score: cosine of a hit; None for others.
+        rank: 1 for the best hit; 0 for others.
+        group_state: whether the message's group is whole.
+        explain: hits only, where it was asked for.
+    """
+
+    message: Message
+    hit: bool
+    score: float | None
+    rank: int
+    group_state: GroupState = GroupState.UNSPECIFIED
+    explain: Explain | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallTimings:
+    """Where the time went on the server, in microseconds."""
+
+    total_us: int = 0
+    queue_us: int = 0
+    embed_us: int = 0
+    search_us: int = 0
+    fetch_us: int = 0
+    render_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecallInfo:
+    """What an answer cost and how it was made.
+
+    Attributes:
+        scope_used, mode_used: what was applied.
+        best_score: best cosine among allowed messages, before the threshold; None: there were
+            none.
+        why_empty: set where there are no messages.
+        query_truncated: the query was longer than the model's window and was cut.
+        query_tokens: of the query as embedded.
+        cache_hit: the query's vector came from the cache.
+        timings: see `RecallTimings`.
+        candidates: messages that passed scope, filter and exclusions.
+        searchable, pending: messages of the resource that can be found, and that cannot yet.
+        exact: the hits are exactly the best `top_k`.
+        unknown_filter_keys: filter keys that no message of the resource carries.
+        index_identity: model, revision and dimension of the vectors.
+        absent_group_ids: groups that were left out, being larger than the server's limit.
+        messages_dropped: messages left out to keep the answer below the server's limit.
+    """
+
+    scope_used: Scope = Scope.UNSPECIFIED
+    mode_used: Mode = Mode.UNSPECIFIED
+    best_score: float | None = None
+    why_empty: WhyEmpty = WhyEmpty.UNSPECIFIED
+    query_truncated: bool = False
+    query_tokens: int = 0
+    cache_hit: bool = False
+    timings: RecallTimings = RecallTimings()
+    candidates: int = 0
+    searchable: int = 0
+    pending: int = 0
+    exact: bool = False
+    unknown_filter_keys: tuple[str, ...] = ()
+    index_identity: str = ""
+    absent_group_ids: tuple[str, ...] = ()
+    messages_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecallResult(Sequence[RecalledMessage]):
+    """The answer of `recall`: a sequence of its messages, hits and neighbours, in thread order.
+
+    Attributes:
+        messages: each once; threads in order of their first message, inside by time.
+        context_text: the messages as text for a prompt.
+        info: what it cost.
+        degraded: "" normally. Otherwise the sidecar gave no answer, the client failed open, and
+            this says why (e.g. "UNREACHABLE", "DEADLINE_EXCEEDED", "QUEUE_FULL").
+        request_id: the request's.
+    """
+
+    messages: tuple[RecalledMessage, ...]
+    context_text: str = ""
+    info: RecallInfo = RecallInfo()
+    degraded: str = ""
+    request_id: str = ""
+
+    @property
+    def hits(self) -> tuple[RecalledMessage, ...]:
+        """Only what the query found, best first."""
+        return tuple(sorted((m for m in self.messages if m.hit), key=lambda m: m.rank))
+
+    def __len__(self) -> int:
+        """How many messages, hits and neighbours."""
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[RecalledMessage]:
+        """Over all messages, in order."""
+        return iter(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> RecalledMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[RecalledMessage, ...]: ...
+    def __getitem__(self, index: int | slice) -> RecalledMessage | tuple[RecalledMessage, ...]:
+        """By position in the answer."""
+        return self.messages[index]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOutcome:
+    """What became of one message of an `index` call.
+
+    Attributes:
+        error: why, where the status is REJECTED or PENDING.
+    """
+
+    message_id: str
+    status: Status
+    error: SemanticRecallError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexResult:
+    """The answer of `index`.
+
+    Attributes:
+        outcomes: one a message, in the order of the request.
+        read_token: give it to `recall` to be sure that it sees these messages.
+        embeddings_computed, embeddings_cached: vectors made, and taken from the cache.
+        durable_us, total_us: microseconds until the commit on disk, and until the answer.
+        error: of `index_stream` only: the batch failed as a whole, nothing of it was stored.
+    """
+
+    outcomes: tuple[MessageOutcome, ...]
+    read_token: str = ""
+    embeddings_computed: int = 0
+    embeddings_cached: int = 0
+    durable_us: int = 0
+    total_us: int = 0
+    error: SemanticRecallError | None = None
+
+    @property
+    def rejected(self) -> tuple[MessageOutcome, ...]:
+        """The messages that were not stored."""
+        return tuple(o for o in self.outcomes if o.status is Status.REJECTED)
+
+    def raise_for_rejected(self) -> None:
+        """Raise the error of the batch, or of its first rejected message, if there is one."""
+        if self.error is not None:
+            raise self.error
+        for outcome in self.rejected:
+            raise outcome.error or InvalidArgumentError.of("messages", "a message was rejected")
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetResult:
+    """How much was forgotten, per place.
+
+    Attributes:
+        threads: threads that are empty now and were removed.
+    """
+
+    messages: int
+    vectors: int
+    threads: int
+    cache_entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSummary:
+    """One thread of a resource, with how many messages it holds and when they were written."""
+
+    thread_id: str
+    messages: int
+    first_create_time: datetime
+    last_create_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """One text's vector.
+
+    Attributes:
+        values: unit length.
+        tokens: as embedded, special tokens included.
+        truncated: the text was longer than the model's window and was cut.
+    """
+
+    values: tuple[float, ...]
+    tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedResult:
+    """Vectors of texts, in the order of the request, and which model made them."""
+
+    embeddings: tuple[Embedding, ...]
+    dimensions: int
+    index_identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """State of the server's embedding cache."""
+
+    entries: int = 0
+    bytes: int = 0
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts of the store, or of one resource (then only the first four and the identity).
+
+    Attributes:
+        pending: messages that wait to be embedded.
+        disk_bytes: the database with its log.
+        resident_bytes: memory of the server's process.
+        index_identity: model, revision and dimension.
+        device: where the model runs: "cpu" or "cuda".
+    """
+
+    messages: int
+    vectors: int
+    pending: int
+    threads: int
+    resources: int = 0
+    disk_bytes: int = 0
+    resident_bytes: int = 0
+    partitions_loaded: int = 0
+    cache: CacheStats = CacheStats()
+    index_identity: str = ""
+    device: str = ""
+    server_version: str = ""
+    uptime_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that `verify` found not to agree. Never holds message text.
+
+    Attributes:
+        kind: stable word, e.g. "VECTOR_MISSING".
+    """
+
+    kind: str
+    resource_id: str
+    message_id: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySummary:
+    """What `verify` looked at; its last item. `findings` is 0 where all agrees."""
+
+    messages: int
+    vectors: int
+    findings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot of the store."""
+
+    name: str
+    create_time: datetime
+    bytes: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReembedProgress:
+    """How far `reembed` has come, in messages."""
+
+    done: int
+    total: int
