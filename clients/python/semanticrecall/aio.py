@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -22,7 +21,14 @@ from .connection import (
     credentials,
     warn_rejected,
 )
-from .errors import FAIL_OPEN_ERRORS, UNREACHABLE, UnavailableError, error_from_call, unreachable
+from .errors import (
+    FAIL_OPEN_ERRORS,
+    UNREACHABLE,
+    UnavailableError,
+    error_from_call,
+    is_silence,
+    unreachable,
+)
 from .session import AsyncRecallSession
 from .v1 import admin_pb2, recall_pb2
 from .v1.admin_pb2_grpc import AdminServiceStub
@@ -277,23 +283,26 @@ class AsyncRecallClient:
 
     async def is_serving(self, *, timeout: float | None = None) -> bool:
         """Whether the sidecar is ready for calls. False while it starts, drains, or is away."""
-        check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
-        check = self._channel.unary_unary(HEALTH_CHECK)
         seconds = self._settings.deadline(timeout).left()
         try:
-            answer = await check(b"", timeout=seconds, metadata=self._settings.metadata)
+            return await self._check_health(seconds, wait=False) == SERVING
         except grpc.RpcError:
             return False
-        return answer == SERVING
 
     async def wait_until_reachable(self, *, timeout: float | None = None) -> None:
-        """Wait until something accepts connections; see `RecallClient.wait_until_reachable`."""
+        """Wait until something answers at the address; see `RecallClient.wait_until_reachable`."""
         limit = self._settings.connect_timeout_seconds if timeout is None else timeout
         try:
-            async with asyncio.timeout(limit):
-                await self._channel.channel_ready()
-        except TimeoutError:
-            raise unreachable(self.address) from None
+            await self._check_health(limit, wait=True)
+        except grpc.RpcError as failure:
+            if is_silence(failure):
+                raise unreachable(self.address) from None
+
+    async def _check_health(self, seconds: float, *, wait: bool) -> bytes:
+        check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+        check = self._channel.unary_unary(HEALTH_CHECK)
+        metadata = self._settings.metadata
+        return await check(b"", timeout=seconds, metadata=metadata, wait_for_ready=wait)
 
     # --- how calls are made --------------------------------------------------------------------
 

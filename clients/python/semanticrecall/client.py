@@ -22,7 +22,14 @@ from .connection import (
     credentials,
     warn_rejected,
 )
-from .errors import FAIL_OPEN_ERRORS, UNREACHABLE, UnavailableError, error_from_call, unreachable
+from .errors import (
+    FAIL_OPEN_ERRORS,
+    UNREACHABLE,
+    UnavailableError,
+    error_from_call,
+    is_silence,
+    unreachable,
+)
 from .session import RecallSession
 from .v1 import admin_pb2, recall_pb2
 from .v1.admin_pb2_grpc import AdminServiceStub
@@ -334,17 +341,14 @@ class RecallClient:
 
     def is_serving(self, *, timeout: float | None = None) -> bool:
         """Whether the sidecar is ready for calls. False while it starts, drains, or is away."""
-        check: grpc.UnaryUnaryMultiCallable[bytes, bytes]
-        check = self._channel.unary_unary(HEALTH_CHECK)
         seconds = self._settings.deadline(timeout).left()
         try:
-            answer = check(b"", timeout=seconds, metadata=self._settings.metadata)
+            return self._check_health(seconds, wait=False) == SERVING
         except grpc.RpcError:
             return False
-        return answer == SERVING
 
     def wait_until_reachable(self, *, timeout: float | None = None) -> None:
-        """Wait until something accepts connections at the address.
+        """Wait until something answers at the address, ready or not.
 
         Args:
             timeout: seconds. Default: the client's `connect_timeout`.
@@ -352,13 +356,18 @@ class RecallClient:
         Raises:
             UnavailableError: nothing did in time.
         """
-        ready = grpc.channel_ready_future(self._channel)
         limit = self._settings.connect_timeout_seconds if timeout is None else timeout
         try:
-            ready.result(timeout=limit)
-        except grpc.FutureTimeoutError:
-            ready.cancel()
-            raise unreachable(self.address) from None
+            self._check_health(limit, wait=True)
+        except grpc.RpcError as failure:
+            if is_silence(failure):
+                raise unreachable(self.address) from None
+
+    def _check_health(self, seconds: float, *, wait: bool) -> bytes:
+        # Not grpc.channel_ready_future: its thread raises when the channel is closed meanwhile.
+        check: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(HEALTH_CHECK)
+        metadata = self._settings.metadata
+        return check(b"", timeout=seconds, metadata=metadata, wait_for_ready=wait)
 
     # --- how calls are made --------------------------------------------------------------------
 

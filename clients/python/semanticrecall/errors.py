@@ -231,6 +231,11 @@ def error_from_call(failure: grpc.RpcError, address: str) -> SemanticRecallError
     return _transport_error(code, call.details() or "", address)
 
 
+def is_silence(failure: grpc.RpcError) -> bool:
+    """Whether a call that waited for a connection got none, rather than an answer of any kind."""
+    return cast("EndedCall", failure).code().value[0] in (_DEADLINE_EXCEEDED, _UNAVAILABLE)
+
+
 def unreachable(address: str) -> UnavailableError:
     """What a client raises when nothing answers at its address."""
     return UnavailableError(
