@@ -1,0 +1,133 @@
+"""AdminService: state and care of the store, on plain threads.
+
+Streams are iterators of encoded answers in batches, so that a slow reader holds no thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from importlib import metadata
+
+from google.protobuf.message import Message
+from semanticrecall.v1 import admin_pb2
+from semanticrecall_core.engine import Engine, VerifyReport
+from semanticrecall_core.types.errors import UnimplementedError
+from semanticrecall_core.types.values import CallBudget, Finding, ListQuery
+
+from . import answers
+from .checks import Violations
+from .service import Call, require_resource
+
+EXPORT_BATCH_MESSAGES = 64
+VERIFY_BATCH_SECONDS = 0.2
+DISTRIBUTION = "semanticrecall-sidecar"
+
+
+class AdminService:
+    """The use cases of AdminService. Thread-safe."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._since = time.monotonic()
+        self._version = server_version()
+
+    def get_stats(
+        self, request: admin_pb2.GetStatsRequest, call: Call
+    ) -> admin_pb2.GetStatsResponse:
+        """Counts, sizes and identity."""
+        v = Violations()
+        v.optional_identifier("resource_id", request.resource_id)
+        v.raise_if_found()
+        call.budget.check()
+        engine = self._engine
+        stats = engine.stats(request.resource_id or None)
+        response = admin_pb2.GetStatsResponse(
+            messages=stats.messages,
+            vectors=stats.vectors,
+            pending=stats.pending,
+            threads=stats.threads,
+            index_identity=engine.index_identity,
+            device=engine.device,
+            server_version=self._version,
+            uptime_seconds=time.monotonic() - self._since,
+        )
+        if not request.resource_id:
+            cache = engine.cache_stats()
+            response.resources = stats.resources
+            response.disk_bytes = stats.disk_bytes
+            response.resident_bytes = resident_bytes()
+            response.partitions_loaded = engine.partitions_loaded()
+            response.cache.entries = cache.entries
+            response.cache.bytes = cache.bytes
+            response.cache.hits = cache.hits
+            response.cache.misses = cache.misses
+            response.cache.evictions = cache.evictions
+        return response
+
+    def not_there_yet(self, request: Message, call: Call) -> Message:
+        """CreateSnapshot, ListSnapshots and Reembed."""
+        del request, call
+        raise UnimplementedError("this call is not in this version")
+
+    def export(self, request: admin_pb2.ExportRequest, budget: CallBudget) -> Iterator[list[bytes]]:
+        """Every message of one resource by (create_time, arrival), in batches."""
+        require_resource(request.resource_id)
+        query = ListQuery(request.resource_id, None, EXPORT_BATCH_MESSAGES)
+        after: tuple[int, int] | None = None
+        while True:
+            budget.check()
+            rows = self._engine.list_messages(
+                ListQuery(request.resource_id, None, query.limit, after=after)
+            )
+            batch: list[bytes] = []
+            for row in rows:
+                response = admin_pb2.ExportResponse()
+                answers.fill_message(response.message, row)
+                batch.append(response.SerializeToString())
+            yield batch
+            if len(rows) < query.limit:
+                return
+            after = (rows[-1].create_time_ns, rows[-1].seq)
+
+    def verify(self, request: admin_pb2.VerifyRequest, budget: CallBudget) -> Iterator[list[bytes]]:
+        """Findings, then the summary; a batch ends after a while even if it is empty."""
+        v = Violations()
+        v.optional_identifier("resource_id", request.resource_id)
+        v.raise_if_found()
+        batch: list[bytes] = []
+        since = time.monotonic()
+        for event in self._engine.verify(request.resource_id or None):
+            budget.check()
+            batch.append(_verify_response(event).SerializeToString())
+            if time.monotonic() - since > VERIFY_BATCH_SECONDS:
+                yield batch
+                batch, since = [], time.monotonic()
+        yield batch
+
+
+def _verify_response(event: Finding | VerifyReport) -> admin_pb2.VerifyResponse:
+    if isinstance(event, Finding):
+        finding = admin_pb2.Finding(
+            kind=event.kind,
+            resource_id=event.resource_id,
+            message_id=event.message_id,
+            detail=event.detail,
+        )
+        return admin_pb2.VerifyResponse(finding=finding)
+    summary = admin_pb2.VerifySummary(
+        messages=event.messages, vectors=event.vectors, findings=event.findings
+    )
+    return admin_pb2.VerifyResponse(summary=summary)
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process (Linux: second number of /proc/self/statm, in pages)."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def server_version() -> str:
+    """Version of the installed distribution."""
+    return metadata.version(DISTRIBUTION)

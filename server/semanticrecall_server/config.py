@@ -1,0 +1,510 @@
+"""The settings: one typed class.
+
+A field is a flag (`--top-k-max`), an environment variable (`SEMANTICRECALL_TOP_K_MAX`), a key of
+the TOML file named by `--config` (`top_k_max`), and a row of `docs/settings.md`. A flag wins over
+the environment, the environment over the file, the file over the default.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from .listen import Address, TcpAddress, parse_address
+
+ENVIRONMENT_PREFIX = "SEMANTICRECALL_"
+MESSAGE_OVERHEAD_BYTES = 8 * 1024
+"""Room for ids, names, times and framing beside a message's text, metadata and payload."""
+
+ID_BYTES_MAX = 512
+
+
+class Device(StrEnum):
+    """Where the model runs."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    AUTO = "auto"
+
+
+class LogLevel(StrEnum):
+    """Least severity that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a log line is written."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class Group(StrEnum):
+    """Topics of the settings, in the order of the help text."""
+
+    LISTEN = "Listening"
+    SECURITY = "Security"
+    STORAGE = "Storage"
+    MODEL = "Model"
+    CAPACITY = "Capacity"
+    REQUEST = "Limits of a request"
+    TIME = "Time"
+    OPERATION = "Operation"
+
+
+class SettingsError(ValueError):
+    """Raised when the settings cannot be used; each line names a setting and its fault."""
+
+
+def _setting(group: Group, description: str, **rest: Any) -> Any:
+    return Field(description=description, json_schema_extra={"group": group.value}, **rest)
+
+
+def _paths(value: Path | None) -> Path | None:
+    return None if value is None else Path(os.path.expanduser(value))
+
+
+Strings = Annotated[tuple[str, ...], NoDecode]
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Sizes are in bytes, durations in milliseconds."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        validate_default=True,
+        protected_namespaces=(),
+    )
+
+    listen: Strings = _setting(
+        Group.LISTEN,
+        "Address to serve gRPC on: host:port, [v6]:port or unix:/path. May be given several "
+        "times. Anything but loopback and Unix sockets needs TLS and tokens.",
+        default=("127.0.0.1:7650",),
+        min_length=1,
+        max_length=16,
+    )
+    health_listen: str = _setting(
+        Group.LISTEN,
+        "TCP address of a small HTTP port with /metrics, /healthz and /readyz. It shows counts "
+        "only, never ids or text. Off by default.",
+        default="",
+    )
+    tls_cert_file: Path | None = _setting(
+        Group.SECURITY, "PEM file with the server's certificate chain.", default=None
+    )
+    tls_key_file: Path | None = _setting(
+        Group.SECURITY, "PEM file with the certificate's private key.", default=None
+    )
+    tokens_file: Path | None = _setting(
+        Group.SECURITY,
+        "File with bearer tokens, one a line of at least 16 characters; # begins a comment. "
+        "Every call but health then needs one. Read at start.",
+        default=None,
+    )
+    tokens: SecretStr = _setting(
+        Group.SECURITY,
+        "Bearer tokens, separated by commas. Meant for the environment: a flag shows in the "
+        "list of processes.",
+        default=SecretStr(""),
+    )
+    data_dir: Path = _setting(
+        Group.STORAGE,
+        "Directory of the record. Made if it is missing. One server at a time.",
+        default=Path("~/.local/share/semanticrecall"),
+    )
+    allow_network_filesystem: bool = _setting(
+        Group.STORAGE,
+        "Start although the directory is on a network or shared file system, where the "
+        "database can be damaged without an error.",
+        default=False,
+    )
+    accept_loss: bool = _setting(
+        Group.STORAGE,
+        "Start although the record is shorter than what was acknowledged, e.g. after an older "
+        "copy was put back.",
+        default=False,
+    )
+    model_dir: Path | None = _setting(
+        Group.MODEL,
+        "Folder of an embedding model in the Hugging Face layout. Default: the installed "
+        "all-MiniLM-L6-v2.",
+        default=None,
+    )
+    model_cache_dir: Path | None = _setting(
+        Group.MODEL,
+        "Where installed models and the graphs made of them are kept. Default: the user's "
+        "cache directory.",
+        default=None,
+    )
+    device: Device = _setting(
+        Group.MODEL,
+        "Where the model runs. cuda without a usable GPU is an error at start; auto says what "
+        "it chose.",
+        default=Device.CPU,
+    )
+    recall_threads: int = _setting(
+        Group.CAPACITY,
+        "Threads that answer recalls. 0: as many as the CPU quota allows.",
+        default=0,
+        ge=0,
+        le=256,
+    )
+    index_threads: int = _setting(
+        Group.CAPACITY,
+        "Index calls worked on at once. They mostly wait for the disk and for embeddings.",
+        default=32,
+        ge=1,
+        le=512,
+    )
+    backlog_threads: int = _setting(
+        Group.CAPACITY,
+        "Threads of low priority that embed messages. 0: as many as the CPU quota allows.",
+        default=0,
+        ge=0,
+        le=256,
+    )
+    recalls_in_flight_max: int = _setting(
+        Group.CAPACITY,
+        "Recalls and reads waiting or worked on. More are RESOURCE_EXHAUSTED at once.",
+        default=256,
+        ge=1,
+        le=100_000,
+    )
+    index_in_flight_max: int = _setting(
+        Group.CAPACITY,
+        "Index, Forget and TransferThread calls waiting or worked on. More are "
+        "RESOURCE_EXHAUSTED at once.",
+        default=256,
+        ge=1,
+        le=100_000,
+    )
+    admin_in_flight_max: int = _setting(
+        Group.CAPACITY,
+        "Embed, Export, Verify and GetStats calls waiting or worked on. More are "
+        "RESOURCE_EXHAUSTED at once.",
+        default=64,
+        ge=1,
+        le=10_000,
+    )
+    calls_in_flight_max: int = _setting(
+        Group.CAPACITY,
+        "Calls of all kinds at once, open streams included. Above the sum of the other three.",
+        default=2_000,
+        ge=8,
+        le=1_000_000,
+    )
+    bytes_in_flight_max: int = _setting(
+        Group.CAPACITY,
+        "Bytes of requests waiting or worked on, for each of the three kinds.",
+        default=256 * 1024 * 1024,
+        ge=1024 * 1024,
+    )
+    cache_bytes_max: int = _setting(
+        Group.CAPACITY, "Bytes of cached embeddings.", default=64 * 1024 * 1024, ge=0
+    )
+    partitions_bytes_max: int = _setting(
+        Group.CAPACITY,
+        "Bytes of partitions (vectors of one resource) kept in memory.",
+        default=1024 * 1024 * 1024,
+        ge=1024 * 1024,
+    )
+    request_bytes_max: int = _setting(
+        Group.REQUEST,
+        "Bytes of one request on the wire. Must hold the largest message and the longest "
+        "list of ids.",
+        default=8 * 1024 * 1024,
+        ge=64 * 1024,
+        le=512 * 1024 * 1024,
+    )
+    answer_bytes_max: int = _setting(
+        Group.REQUEST,
+        "Bytes of one answer on the wire, below the 4 MiB that gRPC clients take. A page is cut "
+        "to it, a recall drops neighbours and then its lowest hits.",
+        default=3 * 1024 * 1024,
+        ge=64 * 1024,
+        le=512 * 1024 * 1024,
+    )
+    text_bytes_max: int = _setting(
+        Group.REQUEST, "Bytes of one message's or text's UTF-8.", default=262_144, ge=1
+    )
+    query_bytes_max: int = _setting(
+        Group.REQUEST, "Bytes of a query's UTF-8.", default=1_048_576, ge=1
+    )
+    metadata_bytes_max: int = _setting(
+        Group.REQUEST, "Bytes of one message's metadata as JSON.", default=65_536, ge=2
+    )
+    payload_bytes_max: int = _setting(
+        Group.REQUEST, "Bytes of one message's payload.", default=1_048_576, ge=0
+    )
+    index_messages_max: int = _setting(
+        Group.REQUEST, "Messages in one Index request.", default=1_000, ge=1, le=10_000
+    )
+    top_k_max: int = _setting(
+        Group.REQUEST, "Largest top_k of a recall.", default=1_000, ge=1, le=10_000
+    )
+    message_range_max: int = _setting(
+        Group.REQUEST, "Most neighbours on each side of a hit.", default=50, ge=0, le=1_000
+    )
+    exclude_ids_max: int = _setting(
+        Group.REQUEST,
+        "Message ids in exclude_message_ids and in Forget.",
+        default=10_000,
+        ge=1,
+        le=100_000,
+    )
+    page_size_max: int = _setting(
+        Group.REQUEST, "Entries on one page and ids of GetMessages.", default=1_000, ge=1, le=10_000
+    )
+    embed_texts_max: int = _setting(
+        Group.REQUEST, "Texts in one Embed request.", default=256, ge=1, le=4_096
+    )
+    filter_keys: Strings = _setting(
+        Group.REQUEST,
+        "The only metadata keys a filter may name. May be given several times. Default: all.",
+        default=(),
+        max_length=1_024,
+    )
+    deadline_default_ms: int = _setting(
+        Group.TIME,
+        "Deadline of a call that brings none.",
+        default=30_000,
+        ge=10,
+        le=600_000,
+    )
+    deadline_max_ms: int = _setting(
+        Group.TIME,
+        "Longest deadline of a call; a later one is cut. Export and Verify may take an hour.",
+        default=600_000,
+        ge=10,
+        le=3_600_000,
+    )
+    drain_grace_ms: int = _setting(
+        Group.TIME,
+        "How long calls in flight may go on after SIGTERM.",
+        default=10_000,
+        ge=0,
+        le=600_000,
+    )
+    log_level: LogLevel = _setting(
+        Group.OPERATION, "Least severity that is logged.", default=LogLevel.INFO
+    )
+    log_format: LogFormat = _setting(
+        Group.OPERATION, "json: one object a line. console: for people.", default=LogFormat.JSON
+    )
+    config: Path | None = _setting(
+        Group.OPERATION, "TOML file with any of these settings.", default=None
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then the environment, then the TOML file that either of them names."""
+        del dotenv_settings, file_secret_settings
+        named = init_settings().get("config") or env_settings().get("config")
+        if not named:
+            return init_settings, env_settings
+        path = Path(os.path.expanduser(named))
+        if not path.is_file():
+            raise SettingsError(f"--config: {path} is not a file")
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=path)
+
+    @field_validator("listen", "filter_keys", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator(
+        "tls_cert_file",
+        "tls_key_file",
+        "tokens_file",
+        "data_dir",
+        "model_dir",
+        "model_cache_dir",
+        "config",
+    )
+    @classmethod
+    def _expand_home(cls, value: Path | None) -> Path | None:
+        return _paths(value)
+
+    @field_validator("listen")
+    @classmethod
+    def _readable_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        addresses = [parse_address(text) for text in value]
+        if len(set(addresses)) != len(addresses):
+            raise ValueError("an address is given twice")
+        return value
+
+    @field_validator("health_listen")
+    @classmethod
+    def _readable_health_address(cls, value: str) -> str:
+        if value and not isinstance(parse_address(value), TcpAddress):
+            raise ValueError("must be a TCP address, host:port")
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Settings:
+        faults = [*self._security_faults(), *self._size_faults(), *self._capacity_faults()]
+        if faults:
+            raise ValueError("\n".join(faults))
+        return self
+
+    def addresses(self) -> tuple[Address, ...]:
+        """Where to serve gRPC."""
+        return tuple(parse_address(text) for text in self.listen)
+
+    def health_address(self) -> TcpAddress | None:
+        """Where to serve metrics and probes over HTTP, if anywhere."""
+        address = parse_address(self.health_listen) if self.health_listen else None
+        return address if isinstance(address, TcpAddress) else None
+
+    @property
+    def has_tls(self) -> bool:
+        """TCP addresses speak TLS."""
+        return self.tls_cert_file is not None
+
+    @property
+    def has_tokens(self) -> bool:
+        """Calls need a bearer token."""
+        return self.tokens_file is not None or bool(self.tokens.get_secret_value())
+
+    def _security_faults(self) -> list[str]:
+        faults = []
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            faults.append("--tls-cert-file and --tls-key-file go together")
+        for text in self.listen:
+            address = parse_address(text)
+            outside = isinstance(address, TcpAddress) and not address.is_loopback
+            if outside and not (self.has_tls and self.has_tokens):
+                faults.append(
+                    f"--listen {text} can be reached from other machines: that needs "
+                    "--tls-cert-file, --tls-key-file and --tokens-file; "
+                    "or listen on 127.0.0.1 or unix:/path"
+                )
+        return faults
+
+    def _size_faults(self) -> list[str]:
+        message = (
+            self.text_bytes_max
+            + self.metadata_bytes_max
+            + self.payload_bytes_max
+            + MESSAGE_OVERHEAD_BYTES
+        )
+        recall = (
+            self.query_bytes_max
+            + self.exclude_ids_max * (ID_BYTES_MAX + 3)
+            + self.metadata_bytes_max
+            + MESSAGE_OVERHEAD_BYTES
+        )
+        faults = []
+        if self.request_bytes_max < message:
+            faults.append(
+                f"--request-bytes-max {self.request_bytes_max} is less than one message of "
+                f"the largest text, metadata and payload ({message})"
+            )
+        if self.request_bytes_max < recall:
+            faults.append(
+                f"--request-bytes-max {self.request_bytes_max} is less than a recall with the "
+                f"longest query and {self.exclude_ids_max} excluded ids ({recall})"
+            )
+        if self.answer_bytes_max < message:
+            faults.append(
+                f"--answer-bytes-max {self.answer_bytes_max} is less than one of the largest "
+                f"messages ({message})"
+            )
+        if self.bytes_in_flight_max < self.request_bytes_max:
+            faults.append(
+                f"--bytes-in-flight-max {self.bytes_in_flight_max} is less than one request "
+                f"({self.request_bytes_max})"
+            )
+        return faults
+
+    def _capacity_faults(self) -> list[str]:
+        faults = []
+        lanes = self.recalls_in_flight_max + self.index_in_flight_max + self.admin_in_flight_max
+        if self.calls_in_flight_max < lanes:
+            faults.append(
+                f"--calls-in-flight-max {self.calls_in_flight_max} is less than the sum of "
+                "--recalls-in-flight-max, --index-in-flight-max and --admin-in-flight-max "
+                f"({lanes}), so callers would not be told when to come back"
+            )
+        if self.index_threads > self.index_in_flight_max:
+            faults.append(
+                f"--index-threads {self.index_threads} is more than --index-in-flight-max "
+                f"{self.index_in_flight_max}: some would never work"
+            )
+        if self.deadline_default_ms > self.deadline_max_ms:
+            faults.append(
+                f"--deadline-default-ms {self.deadline_default_ms} is more than "
+                f"--deadline-max-ms {self.deadline_max_ms}"
+            )
+        return faults
+
+
+def flag_of(field: str) -> str:
+    """The flag of a field."""
+    return "--" + field.replace("_", "-")
+
+
+def load_settings(**flags: Any) -> Settings:
+    """Settings from flags, environment and file.
+
+    Raises:
+        SettingsError: one line per fault; values are not shown.
+    """
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        raise SettingsError(_described(error)) from None
+
+
+def _described(error: ValidationError) -> str:
+    lines = []
+    for fault in error.errors(include_url=False, include_input=False):
+        text = fault["msg"].removeprefix("Value error, ")
+        if not fault["loc"]:
+            lines.append(text)
+            continue
+        name = str(fault["loc"][0])
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"{name}: there is no such setting")
+        else:
+            lines.append(f"{flag_of(name)}: {text}")
+    return "\n".join(lines)
+
+
+def unknown_variables() -> list[str]:
+    """Environment variables with our prefix that set nothing, e.g. misspelt ones."""
+    known = {f"{ENVIRONMENT_PREFIX}{name}".upper() for name in Settings.model_fields}
+    return sorted(
+        name
+        for name in os.environ
+        if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known
+    )

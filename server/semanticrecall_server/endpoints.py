@@ -1,0 +1,273 @@
+"""gRPC methods: bytes in, bytes out, one hop to a lane's thread and back.
+
+Requests are decoded and answers encoded on the lane's thread, so that nothing large is ever
+handled on the event loop. This module is the one place where exceptions become gRPC errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from semanticrecall.v1 import admin_pb2, recall_pb2
+from semanticrecall_core.types.errors import SemanticRecallError
+from semanticrecall_core.types.values import CallBudget
+
+from .answers import Clock
+from .errors import abort, known_error, status_code
+from .gate import Gate, Services
+from .lanes import Lane
+from .logs import Logger
+from .observability import Metrics
+from .service import Call, is_query_embedding
+from .wire import decode
+
+Context = grpc.aio.ServicerContext[Any, Any]
+T = TypeVar("T")
+
+SMALL_REQUEST_BYTES = 16 * 1024
+"""Requests up to this size may be decoded on the event loop to choose their lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Where work is done.
+
+    Attributes:
+        recall: recalls and other short reads; as many threads as cores.
+        index: writes, which wait for the disk and for embeddings, and recalls that wait for
+            such a write.
+        admin: long work that nobody waits for at a prompt, at low priority.
+    """
+
+    recall: Lane
+    index: Lane
+    admin: Lane
+
+    def all(self) -> tuple[Lane, ...]:
+        """Every lane."""
+        return self.recall, self.index, self.admin
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """How long calls may take, in seconds."""
+
+    default_s: float
+    max_s: float
+    export_max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What all endpoints share."""
+
+    gate: Gate
+    lanes: Lanes
+    deadlines: Deadlines
+    metrics: Metrics
+    log: Logger
+
+
+class Caller:
+    """Whether the caller is still there; asked from worker threads."""
+
+    __slots__ = ("_gone",)
+
+    def __init__(self) -> None:
+        self._gone = False
+
+    def left(self) -> None:
+        """It cancelled, its deadline passed, or its connection is gone."""
+        self._gone = True
+
+    def gone(self) -> bool:
+        """True after `left`."""
+        return self._gone
+
+
+def budget_for(remaining_s: float | None, caller: Caller, deadlines: Deadlines) -> CallBudget:
+    """The budget of a call that has so many seconds left (None: it brought no deadline)."""
+    seconds = deadlines.default_s if remaining_s is None else remaining_s
+    return CallBudget(time.monotonic() + min(seconds, deadlines.max_s), caller.gone)
+
+
+Handler = Callable[[Services, Any, Call], Message]
+
+
+@dataclass(frozen=True, slots=True)
+class UnaryMethod:
+    """One request, one answer."""
+
+    name: str
+    request: type[Message]
+    handler: Handler
+    lane: Callable[[Lanes, bytes], Lane]
+
+
+def _recall_lane(lanes: Lanes, raw: bytes) -> Lane:
+    """Recalls that wait for an Index call must not hold one of the few recall threads."""
+    return lanes.index if b"\xaa\x01" in raw and _has_read_token(raw) else lanes.recall
+
+
+def _has_read_token(raw: bytes) -> bool:
+    if len(raw) > SMALL_REQUEST_BYTES:
+        return False
+    try:
+        return bool(recall_pb2.RecallRequest.FromString(raw).read_token)
+    except DecodeError:
+        return False
+
+
+def _embed_lane(lanes: Lanes, raw: bytes) -> Lane:
+    if len(raw) > SMALL_REQUEST_BYTES:
+        return lanes.admin
+    try:
+        is_query = is_query_embedding(recall_pb2.EmbedRequest.FromString(raw))
+    except DecodeError:
+        return lanes.admin
+    return lanes.recall if is_query else lanes.admin
+
+
+def _reads(lanes: Lanes, raw: bytes) -> Lane:
+    del raw
+    return lanes.recall
+
+
+def _writes(lanes: Lanes, raw: bytes) -> Lane:
+    del raw
+    return lanes.index
+
+
+def _admin(lanes: Lanes, raw: bytes) -> Lane:
+    del raw
+    return lanes.admin
+
+
+RECALL = UnaryMethod(
+    "Recall", recall_pb2.RecallRequest, lambda s, r, c: s.recall.recall(r, c), _recall_lane
+)
+INDEX = UnaryMethod("Index", recall_pb2.IndexRequest, lambda s, r, c: s.recall.index(r, c), _writes)
+
+RECALL_UNARY = (
+    RECALL,
+    INDEX,
+    UnaryMethod("Forget", recall_pb2.ForgetRequest, lambda s, r, c: s.recall.forget(r, c), _writes),
+    UnaryMethod(
+        "ListMessages",
+        recall_pb2.ListMessagesRequest,
+        lambda s, r, c: s.recall.list_messages(r, c),
+        _reads,
+    ),
+    UnaryMethod(
+        "GetMessages",
+        recall_pb2.GetMessagesRequest,
+        lambda s, r, c: s.recall.get_messages(r, c),
+        _reads,
+    ),
+    UnaryMethod(
+        "ListThreads",
+        recall_pb2.ListThreadsRequest,
+        lambda s, r, c: s.recall.list_threads(r, c),
+        _reads,
+    ),
+    UnaryMethod(
+        "TransferThread",
+        recall_pb2.TransferThreadRequest,
+        lambda s, r, c: s.recall.transfer_thread(r, c),
+        _writes,
+    ),
+    UnaryMethod(
+        "Embed", recall_pb2.EmbedRequest, lambda s, r, c: s.recall.embed(r, c), _embed_lane
+    ),
+)
+ADMIN_UNARY = (
+    UnaryMethod(
+        "GetStats", admin_pb2.GetStatsRequest, lambda s, r, c: s.admin.get_stats(r, c), _admin
+    ),
+    UnaryMethod(
+        "CreateSnapshot",
+        admin_pb2.CreateSnapshotRequest,
+        lambda s, r, c: s.admin.not_there_yet(r, c),
+        _admin,
+    ),
+    UnaryMethod(
+        "ListSnapshots",
+        admin_pb2.ListSnapshotsRequest,
+        lambda s, r, c: s.admin.not_there_yet(r, c),
+        _admin,
+    ),
+)
+
+
+async def run_unary(
+    runtime: Runtime, method: UnaryMethod, services: Services, raw: bytes, budget: CallBudget
+) -> bytes:
+    """One request on its lane.
+
+    Raises:
+        Exception: whatever went wrong, not yet translated.
+    """
+    arrived = time.monotonic()
+
+    def job() -> bytes:
+        budget.check()
+        call = Call(budget, Clock(arrived, time.monotonic()))
+        request = decode(raw, method.request)
+        return method.handler(services, request, call).SerializeToString()
+
+    return await method.lane(runtime.lanes, raw).run(job, budget, len(raw))
+
+
+def unary_endpoint(runtime: Runtime, method: UnaryMethod) -> grpc.RpcMethodHandler[Any, Any]:
+    """The gRPC handler of a method."""
+
+    async def handle(raw: bytes, context: Context) -> bytes:
+        caller = Caller()
+
+        async def answer() -> bytes:
+            with runtime.gate.enter() as services:
+                budget = budget_for(context.time_remaining(), caller, runtime.deadlines)
+                return await run_unary(runtime, method, services, raw, budget)
+
+        return await guarded(runtime, method.name, context, caller, answer)
+
+    return grpc.unary_unary_rpc_method_handler(handle)
+
+
+async def guarded(
+    runtime: Runtime,
+    name: str,
+    context: Context,
+    caller: Caller,
+    work: Callable[[], Awaitable[T]],
+) -> T:
+    """Run a call's work; whatever it raises becomes a gRPC error of the table."""
+    started = time.monotonic()
+    code = grpc.StatusCode.OK
+    try:
+        return await work()
+    except asyncio.CancelledError:
+        caller.left()
+        code = grpc.StatusCode.CANCELLED
+        raise
+    except Exception as raised:
+        caller.left()
+        error = known_error(raised, runtime.log)
+        code = status_code(error)
+        await abort(context, error)
+        raise AssertionError("unreachable: abort always raises") from None
+    finally:
+        runtime.metrics.called(name, code.name, time.monotonic() - started)
+
+
+def failure_of(runtime: Runtime, name: str, raised: Exception) -> SemanticRecallError:
+    """The error of one request inside a stream, counted like a call's."""
+    error = known_error(raised, runtime.log)
+    runtime.metrics.called_in_stream(name, status_code(error).name)
+    return error

@@ -1,0 +1,356 @@
+"""One server's life: claim the data, bind, load, serve, drain.
+
+The order is the promise: the data directory is claimed before anything is bound, so that a second
+server is refused before it could take over a socket; addresses are bound before the model is
+loaded, so that probes see NOT_SERVING and not a closed port; calls before that are UNAVAILABLE
+with the reason STARTING.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from semanticrecall.v1 import admin_pb2, recall_pb2
+from semanticrecall_core.engine import Engine
+
+from .admin import AdminService
+from .checks import time_zones
+from .config import Settings
+from .convert import RequestLimits
+from .endpoints import ADMIN_UNARY, RECALL_UNARY, Deadlines, Lanes, Runtime, unary_endpoint
+from .gate import Gate, Phase, Services
+from .lanes import Lane, LaneLimits
+from .listen import Address, ListenError, TcpAddress, UnixAddress, private_socket
+from .logs import Logger
+from .observability import Metrics, Probes, ProbeServer, Reading, engine_readings
+from .security import TokenInterceptor, load_credentials, load_tokens
+from .service import RecallService
+from .streams import ADMIN_STREAMS, client_stream_endpoint, server_stream_endpoint
+
+RECALL_SERVICE = recall_pb2.DESCRIPTOR.services_by_name["RecallService"].full_name
+ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
+HEALTH_SERVICES = ("", RECALL_SERVICE, ADMIN_SERVICE)
+HEALTH_INTERVAL_S = 1.0
+LAST_WRITES_S = 0.5
+"""After the last call has been answered: time for its bytes to leave."""
+
+EXPORT_DEADLINE_S = 3_600.0
+RECALL_RETRY_MS = 100
+WRITE_RETRY_MS = 500
+ADMIN_THREADS = 2
+ADMIN_NICE = 10
+
+
+class Claim(Protocol):
+    """A claimed data directory."""
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How the server gets its engine; both are called on a thread of their own.
+
+    Attributes:
+        claim: takes the data directory, or raises StoreLockedError and the like.
+        load: makes a started, warm engine; from then on the engine closes the claim.
+    """
+
+    claim: Callable[[Settings], Any]
+    load: Callable[[Settings, Any], Engine]
+
+
+def channel_options(settings: Settings) -> list[tuple[str, int]]:
+    """Options of the gRPC server.
+
+    Go's clients ping every 10 s by default, where gRPC's C core allows one ping in 5 minutes and
+    ends the connection with "too many pings": so the server allows what all clients do.
+    """
+    return [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", settings.request_bytes_max),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.server_handshake_timeout_ms", 5_000),
+    ]
+
+
+def make_lanes(settings: Settings, recall_threads: int) -> Lanes:
+    """The lanes of the settings."""
+    size = settings.bytes_in_flight_max
+    return Lanes(
+        recall=Lane(
+            "recall",
+            LaneLimits(recall_threads, settings.recalls_in_flight_max, size),
+            RECALL_RETRY_MS,
+        ),
+        index=Lane(
+            "index",
+            LaneLimits(settings.index_threads, settings.index_in_flight_max, size),
+            WRITE_RETRY_MS,
+        ),
+        admin=Lane(
+            "admin",
+            LaneLimits(ADMIN_THREADS, settings.admin_in_flight_max, size, ADMIN_NICE),
+            WRITE_RETRY_MS,
+        ),
+    )
+
+
+class Sidecar:
+    """One server. All methods belong to one event loop."""
+
+    def __init__(self, settings: Settings, parts: Parts, log: Logger, recall_threads: int) -> None:
+        self._settings = settings
+        self._parts = parts
+        self._log = log
+        self._gate = Gate()
+        self._metrics = Metrics()
+        self._lanes = make_lanes(settings, recall_threads)
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+        self._claim: Claim | None = None
+        self._engine: Engine | None = None
+        self._probes: ProbeServer | None = None
+        self._sockets: list[Path] = []
+        self.addresses: tuple[Address, ...] = ()
+
+    @property
+    def metrics(self) -> Metrics:
+        """What it counts."""
+        return self._metrics
+
+    @property
+    def probe_address(self) -> TcpAddress | None:
+        """Where the HTTP port listens, with its real port."""
+        return self._probes.address if self._probes else None
+
+    # ---- start ----
+
+    async def start(self) -> None:
+        """Claim, bind, load, serve. Returns when calls are answered.
+
+        Raises:
+            FailedPreconditionError: the directory, an address or the model cannot be had.
+        """
+        settings = self._settings
+        tokens, credentials = load_tokens(settings), load_credentials(settings)
+        self._claim = await asyncio.to_thread(self._parts.claim, settings)
+        interceptors: list[grpc.aio.ServerInterceptor] = []
+        if tokens is not None:
+            interceptors.append(TokenInterceptor(tokens, self._metrics.refused_token))
+        self._server = grpc.aio.server(
+            interceptors=interceptors,
+            options=channel_options(settings),
+            maximum_concurrent_rpcs=settings.calls_in_flight_max,
+        )
+        self._add_methods(self._server)
+        await self._show_health(serving=False)
+        self.addresses = self._bind(self._server, credentials)
+        self._start_probes()
+        await self._server.start()
+        self._log.info("listening", addresses=[address.target for address in self.addresses])
+        engine = await asyncio.to_thread(self._load, self._claim)
+        self._engine = engine
+        self._metrics.watch(self._readings)
+        self._gate.open(self._services(engine))
+        await self._show_health(serving=self._gate.phase is Phase.SERVING)
+        self._log.info(
+            "serving",
+            addresses=[address.target for address in self.addresses],
+            health=self.probe_address.target if self.probe_address else None,
+            model=engine.index_identity,
+            device=engine.device,
+        )
+
+    def _load(self, claim: Claim) -> Engine:
+        time_zones()
+        return self._parts.load(self._settings, claim)
+
+    def _services(self, engine: Engine) -> Services:
+        settings = self._settings
+        return Services(
+            recall=RecallService(
+                engine, RequestLimits.of(settings), settings.answer_bytes_max, self._metrics
+            ),
+            admin=AdminService(engine),
+        )
+
+    def _add_methods(self, server: grpc.aio.Server) -> None:
+        settings = self._settings
+        deadlines = Deadlines(
+            settings.deadline_default_ms / 1000, settings.deadline_max_ms / 1000, EXPORT_DEADLINE_S
+        )
+        runtime = Runtime(self._gate, self._lanes, deadlines, self._metrics, self._log)
+        recall = {method.name: unary_endpoint(runtime, method) for method in RECALL_UNARY}
+        for name in ("RecallStream", "IndexStream"):
+            recall[name] = client_stream_endpoint(runtime, name)
+        admin = {method.name: unary_endpoint(runtime, method) for method in ADMIN_UNARY}
+        for stream in ADMIN_STREAMS:
+            admin[stream.name] = server_stream_endpoint(runtime, stream)
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(RECALL_SERVICE, recall),
+                grpc.method_handlers_generic_handler(ADMIN_SERVICE, admin),
+            )
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        shown = (
+            RECALL_SERVICE,
+            ADMIN_SERVICE,
+            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+            reflection.SERVICE_NAME,
+        )
+        reflection.enable_server_reflection(shown, server)
+
+    def _bind(
+        self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None
+    ) -> tuple[Address, ...]:
+        return tuple(
+            self._bind_unix(server, address)
+            if isinstance(address, UnixAddress)
+            else _bind_tcp(server, address, credentials)
+            for address in self._settings.addresses()
+        )
+
+    def _bind_unix(self, server: grpc.aio.Server, address: UnixAddress) -> UnixAddress:
+        with private_socket(address.path):
+            _add_port(lambda: server.add_insecure_port(address.target), address)
+        self._sockets.append(address.path)
+        return address
+
+    def _start_probes(self) -> None:
+        address = self._settings.health_address()
+        if address is None:
+            return
+        probes = Probes(
+            metrics=self._metrics.text,
+            is_alive=self.is_alive,
+            is_ready=lambda: self._gate.phase is Phase.SERVING and self.is_alive(),
+        )
+        self._probes = ProbeServer(address, probes)
+        self._probes.start()
+
+    # ---- while it serves ----
+
+    def is_alive(self) -> bool:
+        """False when only a restart helps."""
+        engine = self._engine
+        return engine is None or engine.healthy()
+
+    async def watch_health(self) -> None:
+        """Show the engine's health for as long as the server serves."""
+        was_healthy = True
+        while self._gate.phase is Phase.SERVING:
+            healthy = self.is_alive()
+            if healthy != was_healthy:
+                self._log.error("health_changed", healthy=healthy)
+                await self._show_health(serving=healthy)
+                was_healthy = healthy
+            await asyncio.sleep(HEALTH_INTERVAL_S)
+
+    async def _show_health(self, *, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse
+        value = status.SERVING if serving else status.NOT_SERVING
+        for name in HEALTH_SERVICES:
+            await self._health.set(name, value)
+
+    def _readings(self) -> list[Reading]:
+        found = [
+            Reading("in_flight", "Requests waiting or worked on.", lane.in_flight, lane=lane.name)
+            for lane in self._lanes.all()
+        ]
+        found.append(Reading("calls_open", "Calls in flight, streams too.", self._gate.inside))
+        return found + (engine_readings(self._engine) if self._engine else [])
+
+    # ---- stop ----
+
+    async def drain(self, grace_s: float, hurry: asyncio.Event) -> None:
+        """Let nobody in, answer those inside for up to `grace_s`, or until `hurry` is set."""
+        self._gate.drain()
+        await self._show_health(serving=False)
+        self._log.info("draining", in_flight=self._gate.inside)
+        empty = asyncio.ensure_future(self._gate.wait_until_empty())
+        hurried = asyncio.ensure_future(hurry.wait())
+        await asyncio.wait((empty, hurried), timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (empty, hurried):
+            waiting.cancel()
+        if self._gate.inside:
+            self._log.warning("drain_cut_short", in_flight=self._gate.inside)
+
+    async def stop(self) -> None:
+        """End what is left, close the record, free the addresses. Safe at any stage."""
+        self._gate.drain()
+        if self._server is not None:
+            await self._server.stop(None if self._gate.inside else LAST_WRITES_S)
+        await asyncio.to_thread(self._close)
+        self._log.info("stopped")
+
+    def _close(self) -> None:
+        for lane in self._lanes.all():
+            lane.close()
+        if self._engine is not None:
+            self._engine.stop()
+        elif self._claim is not None:
+            self._claim.close()
+        if self._probes is not None:
+            self._probes.stop()
+        for path in self._sockets:
+            path.unlink(missing_ok=True)
+
+
+def _bind_tcp(
+    server: grpc.aio.Server, address: TcpAddress, credentials: grpc.ServerCredentials | None
+) -> TcpAddress:
+    if credentials is None:
+        port = _add_port(lambda: server.add_insecure_port(address.target), address)
+    else:
+        port = _add_port(lambda: server.add_secure_port(address.target, credentials), address)
+    return TcpAddress(address.host, port)
+
+
+def _add_port(add: Callable[[], int], address: Address) -> int:
+    try:
+        port = add()
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ListenError(
+            f"cannot listen on {address.target}: in use, not allowed or not an address of this "
+            "machine"
+        )
+    return port
+
+
+async def run_sidecar(
+    sidecar: Sidecar,
+    drain_grace_s: float,
+    stop: asyncio.Event,
+    hurry: asyncio.Event,
+) -> None:
+    """Start, serve until `stop` is set, drain, stop.
+
+    Raises:
+        Exception: what made the start fail, after everything was let go.
+    """
+    try:
+        await sidecar.start()
+        watching = asyncio.ensure_future(sidecar.watch_health())
+        await stop.wait()
+        await sidecar.drain(drain_grace_s, hurry)
+        watching.cancel()
+    finally:
+        await sidecar.stop()

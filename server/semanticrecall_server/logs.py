@@ -1,0 +1,85 @@
+"""Structured logs on stderr: event names, ids of errors, counts, durations, code places.
+
+Never in a log: message text, queries, ids of users or their messages, tokens, exception texts.
+Records of other libraries are reduced to where they were written, since their texts hold what
+they were called with.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, Protocol, TextIO, cast
+
+import structlog
+
+
+class Logger(Protocol):
+    """What the server needs of a logger."""
+
+    def debug(self, event: str, **fields: Any) -> Any:
+        """Detail for those who look for a fault."""
+        ...
+
+    def info(self, event: str, **fields: Any) -> Any:
+        """A step of the server's life."""
+        ...
+
+    def warning(self, event: str, **fields: Any) -> Any:
+        """Something to look at."""
+        ...
+
+    def error(self, event: str, **fields: Any) -> Any:
+        """Something went wrong."""
+        ...
+
+
+class ForeignRecords(logging.Handler):
+    """Writes records of other libraries without their texts."""
+
+    def __init__(self, log: Logger) -> None:
+        super().__init__(level=logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say which library wrote something, where, and about what kind of exception."""
+        kind = record.exc_info[0] if record.exc_info else None
+        self._log.warning(
+            "library_log",
+            library=record.name,
+            severity=record.levelname.lower(),
+            at=f"{record.module}:{record.lineno} {record.funcName}",
+            exception=None if kind is None else f"{kind.__module__}.{kind.__qualname__}",
+        )
+
+
+def configure_logs(level: str, form: str, stream: TextIO | None = None) -> Logger:
+    """Set up the process's logs and return the server's logger.
+
+    Args:
+        level: debug, info, warning or error.
+        form: "json" (one object a line) or "console" (for people).
+        stream: where to write; stderr by default.
+    """
+    target = stream or sys.stderr
+    render: Any
+    if form == "console":
+        render = structlog.dev.ConsoleRenderer(colors=target.isatty())
+    else:
+        render = structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(file=target),
+        cache_logger_on_first_use=False,
+    )
+    log = cast(Logger, structlog.get_logger())
+    root = logging.getLogger()
+    root.handlers = [ForeignRecords(log)]
+    root.setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    return log

@@ -1,0 +1,249 @@
+"""Metrics, and the small HTTP port that shows them beside two probes.
+
+| path | answer |
+|---|---|
+| /metrics | Prometheus text |
+| /healthz | 200 while the process can do its work, 503 when it needs a restart |
+| /readyz | 200 while it serves, 503 while it starts or drains |
+
+Labels are methods, codes, stages and lanes: never an id, never text.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from semanticrecall_core.engine import Engine
+from semanticrecall_core.types.values import RecallInfo
+
+from .listen import ListenError, TcpAddress
+
+PREFIX = "semanticrecall"
+HTTP_TIMEOUT_S = 5.0
+HTTP_CONNECTIONS_MAX = 16
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.5, 1, 2.5, 10)
+
+
+class Metrics:
+    """The counters of one server; a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._calls = Counter(
+            f"{PREFIX}_calls", "Calls ended.", ("method", "code"), registry=self.registry
+        )
+        self._stream_requests = Counter(
+            f"{PREFIX}_stream_requests",
+            "Requests answered inside streams.",
+            ("method", "code"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            f"{PREFIX}_call_seconds",
+            "Time of a call, streams included.",
+            ("method",),
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+        self._stages = Histogram(
+            f"{PREFIX}_recall_stage_seconds",
+            "Time of a recall's stages.",
+            ("stage",),
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+        self._unauthenticated = Counter(
+            f"{PREFIX}_unauthenticated", "Calls without a good token.", registry=self.registry
+        )
+
+    def called(self, method: str, code: str, seconds: float) -> None:
+        """A call ended."""
+        self._calls.labels(method, code).inc()
+        self._seconds.labels(method).observe(seconds)
+
+    def called_in_stream(self, method: str, code: str) -> None:
+        """A request inside a stream was answered."""
+        self._stream_requests.labels(method, code).inc()
+
+    def refused_token(self) -> None:
+        """A call had no good token."""
+        self._unauthenticated.inc()
+
+    def recalled(self, info: RecallInfo, queue_us: int, total_us: int) -> None:
+        """A recall was answered."""
+        stages = (
+            ("queue", queue_us),
+            ("embed", info.embed_us),
+            ("search", info.search_us),
+            ("fetch", info.fetch_us),
+            ("render", info.render_us),
+            ("total", total_us),
+        )
+        for stage, microseconds in stages:
+            self._stages.labels(stage).observe(microseconds / 1e6)
+
+    def watch(self, read: Callable[[], list[Reading]]) -> None:
+        """Show what `read` returns at every scrape."""
+        self.registry.register(_Readings(read))
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus's text format."""
+        return generate_latest(self.registry)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One number read at a scrape."""
+
+    name: str
+    help: str
+    value: float
+    is_counter: bool = False
+    lane: str = ""
+
+
+class _Readings(Collector):
+    def __init__(self, read: Callable[[], list[Reading]]) -> None:
+        self._read = read
+
+    def describe(self) -> list[Metric]:
+        """Nothing in advance: what is read may not be there yet."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """One family for each reading's name."""
+        families: dict[str, Metric] = {}
+        for reading in self._read():
+            labels = ["lane"] if reading.lane else []
+            kind: Any = CounterMetricFamily if reading.is_counter else GaugeMetricFamily
+            name = f"{PREFIX}_{reading.name}"
+            family: Any = families.get(name) or kind(name, reading.help, labels=labels)
+            families[name] = family
+            family.add_metric([reading.lane] if reading.lane else [], reading.value)
+        yield from families.values()
+
+
+def engine_readings(engine: Engine) -> list[Reading]:
+    """What the engine counts by itself."""
+    cache = engine.cache_stats()
+    return [
+        Reading("pending_messages", "Messages that wait to be embedded.", engine.pending()),
+        Reading("embed_failures", "Failed embeddings.", engine.embed_failures(), True),
+        Reading("partitions_loaded", "Partitions in memory.", engine.partitions_loaded()),
+        Reading("cache_entries", "Cached vectors.", cache.entries),
+        Reading("cache_bytes", "Bytes of cached vectors.", cache.bytes),
+        Reading("cache_hits", "Look-ups that found a vector.", cache.hits, True),
+        Reading("cache_misses", "Look-ups that did not.", cache.misses, True),
+        Reading("cache_evictions", "Vectors dropped for room.", cache.evictions, True),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What the HTTP port asks; called on its threads."""
+
+    metrics: Callable[[], bytes]
+    is_alive: Callable[[], bool]
+    is_ready: Callable[[], bool]
+
+
+class ProbeServer:
+    """The HTTP port, on threads of its own."""
+
+    def __init__(self, address: TcpAddress, probes: Probes) -> None:
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        try:
+            self._server = _bounded_server(family)((address.host, address.port), _handler(probes))
+        except OSError as error:
+            raise ListenError(
+                f"cannot listen on --health-listen {address.target}: {error.strerror}"
+            ) from None
+        host, port = self._server.server_address[:2]
+        self.address = TcpAddress(str(host), int(port))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="probes"
+        )
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering and free the port."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+def _bounded_server(family: int) -> type[ThreadingHTTPServer]:
+    places = threading.BoundedSemaphore(HTTP_CONNECTIONS_MAX)
+
+    class Server(ThreadingHTTPServer):
+        """Serves at most HTTP_CONNECTIONS_MAX connections; others are closed at once."""
+
+        address_family = family
+        daemon_threads = True
+        block_on_close = False
+        allow_reuse_address = True
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            if not places.acquire(blocking=False):
+                self.shutdown_request(request)
+                return
+            super().process_request(request, client_address)
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                places.release()
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A peer that hangs up is no news."""
+
+    return Server
+
+
+def _handler(probes: Probes) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """Answers GET on three paths."""
+
+        timeout = HTTP_TIMEOUT_S
+        server_version = "semanticrecall"
+        sys_version = ""
+
+        def do_GET(self) -> None:  # noqa: N802 - the name http.server asks for
+            """One probe or scrape."""
+            if self.path == "/metrics":
+                self._send(200, probes.metrics())
+            elif self.path == "/healthz":
+                self._say(probes.is_alive())
+            elif self.path == "/readyz":
+                self._say(probes.is_ready())
+            else:
+                self._send(404, b"not found\n")
+
+        def _say(self, good: bool) -> None:
+            self._send(200 if good else 503, b"ok\n" if good else b"not ok\n")
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Probes are not logged."""
+
+    return Handler

@@ -1,0 +1,252 @@
+"""RecallService: requests to the engine and back, on plain threads.
+
+Every method is synchronous, takes a decoded request and returns an answer, or raises a class of
+`types.errors`. Lanes, deadlines and the error table are the callers' business (`endpoints`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from semanticrecall.v1 import recall_pb2
+from semanticrecall_core.engine import Engine
+from semanticrecall_core.types.values import (
+    CallBudget,
+    EmbedRole,
+    IndexAnswer,
+    ListQuery,
+    RecallInfo,
+    Role,
+    StoredMessage,
+)
+
+from . import answers, convert
+from .answers import Clock
+from .checks import PAGE_TOKEN_BYTES_MAX, Violations
+from .convert import RequestLimits
+from .errors import AnswerTooLargeError
+from .page_tokens import PageTokens
+
+PAGE_READ_MESSAGES = 128
+"""Messages read at once while a page is filled: bounds memory where messages are large."""
+
+MESSAGE_FRAME_BYTES = 16
+"""Bytes of framing of one message inside an answer, at most."""
+
+
+class RecallObserver(Protocol):
+    """Is told of every recall answered."""
+
+    def recalled(self, info: RecallInfo, queue_us: int, total_us: int) -> None:
+        """One recall's account. Called on a worker thread."""
+        ...
+
+
+@dataclass(slots=True)
+class Call:
+    """One accepted request: how long it may go on and when it came."""
+
+    budget: CallBudget
+    clock: Clock
+
+
+class RecallService:
+    """The use cases of RecallService. Thread-safe."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        limits: RequestLimits,
+        answer_bytes_max: int,
+        observer: RecallObserver,
+    ) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._answer_bytes_max = answer_bytes_max
+        self._observer = observer
+        self._page_tokens = PageTokens(engine.store_id)
+
+    def recall(self, request: recall_pb2.RecallRequest, call: Call) -> recall_pb2.RecallResponse:
+        """Find the messages that matter to a query."""
+        query = convert.recall_query(request, self._limits)
+        call.budget.check()
+        answer = self._engine.recall(query, call.budget)
+        response = answers.recall_response(request, answer, self._engine.index_identity)
+        timings = response.info.timings
+        timings.queue_us = call.clock.queue_us
+        timings.total_us = call.clock.total_us(time.monotonic())
+        self._observer.recalled(answer.info, timings.queue_us, timings.total_us)
+        return response
+
+    def index(self, request: recall_pb2.IndexRequest, call: Call) -> recall_pb2.IndexResponse:
+        """Store messages and make them searchable."""
+        batch = convert.index_batch(request, self._limits)
+        call.budget.check()
+        answer = IndexAnswer((), "", 0, 0, 0)
+        if batch.drafts:
+            answer = self._engine.index(batch.resource_id, batch.drafts, batch.wait, call.budget)
+        response = answers.index_response(request, batch, answer, call.clock)
+        response.info.total_us = call.clock.total_us(time.monotonic())
+        return response
+
+    def forget(self, request: recall_pb2.ForgetRequest, call: Call) -> recall_pb2.ForgetResponse:
+        """Remove messages from every answer."""
+        target = convert.forget_target(request, self._limits)
+        call.budget.check()
+        report = self._engine.forget(request.resource_id, target)
+        return recall_pb2.ForgetResponse(
+            messages=report.messages,
+            vectors=report.vectors,
+            threads=report.threads,
+            cache_entries=report.cache_entries,
+        )
+
+    def list_messages(
+        self, request: recall_pb2.ListMessagesRequest, call: Call
+    ) -> recall_pb2.ListMessagesResponse:
+        """One page of history."""
+        query = self._list_query(request)
+        page_query = _described(query)
+        position = self._page_tokens.read(page_query, request.page_token)
+        response = recall_pb2.ListMessagesResponse()
+        room = self._answer_bytes_max - PAGE_TOKEN_BYTES_MAX
+        last: StoredMessage | None = None
+        for message in self._messages(replace(query, after=position), call.budget):
+            target = response.messages.add()
+            answers.fill_message(target, message)
+            room -= target.ByteSize() + MESSAGE_FRAME_BYTES
+            is_full = len(response.messages) > query.limit or room < 0
+            if is_full and last is not None:
+                del response.messages[-1]
+                position = (last.create_time_ns, last.seq)
+                response.next_page_token = self._page_tokens.make(page_query, position)
+                break
+            last = message
+        return response
+
+    def _messages(self, query: ListQuery, budget: CallBudget) -> Iterator[StoredMessage]:
+        """Messages of a list, one more than its limit where there are more; read in steps."""
+        left = query.limit + 1
+        while left > 0:
+            budget.check()
+            step = min(left, PAGE_READ_MESSAGES)
+            rows = self._engine.list_messages(replace(query, limit=step))
+            yield from rows
+            if len(rows) < step:
+                return
+            left -= step
+            query = replace(query, after=(rows[-1].create_time_ns, rows[-1].seq))
+
+    def _list_query(self, request: recall_pb2.ListMessagesRequest) -> ListQuery:
+        v = Violations()
+        v.identifier("resource_id", request.resource_id)
+        v.optional_identifier("thread_id", request.thread_id)
+        limit = convert.page_size(v, request.page_size, self._limits)
+        v.size("page_token", request.page_token, PAGE_TOKEN_BYTES_MAX)
+        time_from, time_to = convert.time_range(v, request)
+        roles = v.roles("roles", request.roles, Role)
+        v.raise_if_found()
+        return ListQuery(
+            resource_id=request.resource_id,
+            thread_id=request.thread_id or None,
+            limit=limit,
+            newest_first=request.newest_first,
+            time_from_ns=time_from,
+            time_to_ns=time_to,
+            roles=roles,
+        )
+
+    def get_messages(
+        self, request: recall_pb2.GetMessagesRequest, call: Call
+    ) -> recall_pb2.GetMessagesResponse:
+        """Messages by id."""
+        v = Violations()
+        v.identifier("resource_id", request.resource_id)
+        v.identifiers("message_ids", request.message_ids, 1, self._limits.page_size_max)
+        v.raise_if_found()
+        call.budget.check()
+        unique = list(dict.fromkeys(request.message_ids))
+        found = {m.id: m for m in self._engine.get_messages(request.resource_id, unique)}
+        response = recall_pb2.GetMessagesResponse()
+        room = self._answer_bytes_max
+        for message_id in request.message_ids:
+            target = response.messages.add()
+            answers.fill_message(target, found[message_id])
+            room -= target.ByteSize() + MESSAGE_FRAME_BYTES
+            if room < 0:
+                raise AnswerTooLargeError(
+                    f"the answer would be larger than {self._answer_bytes_max} bytes; "
+                    "ask for fewer messages"
+                )
+        return response
+
+    def list_threads(
+        self, request: recall_pb2.ListThreadsRequest, call: Call
+    ) -> recall_pb2.ListThreadsResponse:
+        """One page of the resource's threads."""
+        v = Violations()
+        v.identifier("resource_id", request.resource_id)
+        limit = convert.page_size(v, request.page_size, self._limits)
+        v.size("page_token", request.page_token, PAGE_TOKEN_BYTES_MAX)
+        v.raise_if_found()
+        page_query = ("threads", request.resource_id)
+        position = self._page_tokens.read(page_query, request.page_token)
+        call.budget.check()
+        threads = self._engine.list_threads(request.resource_id, limit + 1, position)
+        response = recall_pb2.ListThreadsResponse()
+        for thread in threads[:limit]:
+            answers.fill_thread(response.threads.add(), thread)
+        if len(threads) > limit:
+            last = threads[limit - 1]
+            position = (last.last_create_time_ns, last.last_seq)
+            response.next_page_token = self._page_tokens.make(page_query, position)
+        return response
+
+    def transfer_thread(
+        self, request: recall_pb2.TransferThreadRequest, call: Call
+    ) -> recall_pb2.TransferThreadResponse:
+        """Give a thread to another resource."""
+        v = Violations()
+        v.identifier("resource_id", request.resource_id)
+        v.identifier("thread_id", request.thread_id)
+        v.identifier("to_resource_id", request.to_resource_id)
+        if request.resource_id and request.resource_id == request.to_resource_id:
+            v.add("to_resource_id", "must be another resource than resource_id")
+        v.raise_if_found()
+        call.budget.check()
+        moved = self._engine.transfer_thread(
+            request.resource_id, request.thread_id, request.to_resource_id
+        )
+        return recall_pb2.TransferThreadResponse(messages=moved)
+
+    def embed(self, request: recall_pb2.EmbedRequest, call: Call) -> recall_pb2.EmbedResponse:
+        """Texts to unit vectors."""
+        texts, role = convert.embed_texts(request, self._limits)
+        call.budget.check()
+        embedded = self._engine.embed(texts, role, call.budget)
+        return answers.embed_response(
+            embedded, self._engine.dimensions, self._engine.index_identity
+        )
+
+
+def is_query_embedding(request: recall_pb2.EmbedRequest) -> bool:
+    """Whether an Embed call belongs with the recalls."""
+    return request.role == int(EmbedRole.QUERY)
+
+
+def _described(query: ListQuery) -> tuple[str, ...]:
+    """What a page token of this list is bound to; the page's size may change."""
+    roles = ",".join(str(int(role)) for role in sorted(query.roles))
+    thread = "all" if query.thread_id is None else f"one:{query.thread_id}"
+    times = f"{query.time_from_ns}-{query.time_to_ns}"
+    return ("messages", query.resource_id, thread, str(query.newest_first), times, roles)
+
+
+def require_resource(resource_id: str) -> None:
+    """Raise unless it is a usable resource id."""
+    v = Violations()
+    v.identifier("resource_id", resource_id)
+    v.raise_if_found()

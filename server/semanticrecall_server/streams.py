@@ -1,0 +1,252 @@
+"""The streaming methods.
+
+A stream of a client that does not read is held up, not buffered: answers are written before new
+requests are read. While the server drains, a stream reads no more, answers what it has read, and
+ends with UNAVAILABLE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from semanticrecall.v1 import admin_pb2, recall_pb2
+from semanticrecall_core.types.errors import (
+    FieldViolation,
+    InvalidArgumentError,
+    UnimplementedError,
+)
+from semanticrecall_core.types.values import CallBudget
+
+from . import answers
+from .convert import TIMEOUT_MS_MAX
+from .endpoints import (
+    INDEX,
+    RECALL,
+    Caller,
+    Context,
+    Deadlines,
+    Runtime,
+    budget_for,
+    failure_of,
+    guarded,
+    run_unary,
+)
+from .gate import Services
+from .wire import decode
+
+RECALLS_PER_STREAM_MAX = 64
+END = grpc.aio.EOF
+
+
+class RequestReader:
+    """Reads requests until the client is done or the server drains."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._reading: asyncio.Task[Any] | None = None
+        self.drained = False
+
+    def end(self) -> None:
+        """Read no more."""
+        self.drained = True
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def next(self) -> bytes | None:
+        """The next request, or None at the end."""
+        if self.drained:
+            return None
+        self._reading = asyncio.ensure_future(self._context.read())
+        try:
+            raw = await self._reading
+        except asyncio.CancelledError:
+            if not self.drained:
+                raise
+            return None
+        finally:
+            self._reading = None
+        return None if raw is END else raw
+
+
+# ---- RecallStream ----
+
+
+class RecallStream:
+    """Many recalls at once on one stream."""
+
+    def __init__(
+        self, runtime: Runtime, services: Services, context: Context, caller: Caller
+    ) -> None:
+        self._runtime = runtime
+        self._services = services
+        self._context = context
+        self._caller = caller
+        self._free = asyncio.Semaphore(RECALLS_PER_STREAM_MAX)
+        self._writing = asyncio.Lock()
+        self._ids: set[str] = set()
+
+    async def run(self, reader: RequestReader) -> None:
+        """Answer until the end; every request that was read is answered first."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._free.acquire()
+                raw = await reader.next()
+                if raw is None:
+                    break
+                tasks.create_task(self._answer(raw))
+
+    async def _answer(self, raw: bytes) -> None:
+        try:
+            answer = await self._recall(raw)
+            async with self._writing:
+                await self._context.write(answer)
+        except grpc.aio.BaseError:
+            # The client is gone; the stream's own task is told so by gRPC.
+            self._caller.left()
+        finally:
+            self._free.release()
+
+    async def _recall(self, raw: bytes) -> bytes:
+        request_id = ""
+        is_mine = False
+        try:
+            request = decode(raw, recall_pb2.RecallRequest)
+            request_id = request.request_id
+            is_mine = self._claim(request)
+            budget = stream_budget(request.timeout_ms, self._caller, self._runtime.deadlines)
+            raw_answer = await run_unary(self._runtime, RECALL, self._services, raw, budget)
+            self._runtime.metrics.called_in_stream("RecallStream", "OK")
+            return raw_answer
+        except Exception as raised:
+            error = failure_of(self._runtime, "RecallStream", raised)
+            return answers.recall_error(request_id, error).SerializeToString()
+        finally:
+            if is_mine:
+                self._ids.discard(request_id)
+
+    def _claim(self, request: recall_pb2.RecallRequest) -> bool:
+        """Take the request's id for as long as it is worked on."""
+        if not request.request_id:
+            raise InvalidArgumentError.of("request_id", "is required on RecallStream")
+        if request.timeout_ms > TIMEOUT_MS_MAX:
+            raise InvalidArgumentError.of("timeout_ms", f"must be 0 to {TIMEOUT_MS_MAX}")
+        if request.request_id in self._ids:
+            raise InvalidArgumentError(
+                (FieldViolation("request_id", "is in use by another recall of this stream"),)
+            )
+        self._ids.add(request.request_id)
+        return True
+
+
+def stream_budget(timeout_ms: int, caller: Caller, deadlines: Deadlines) -> CallBudget:
+    """The budget of one request of a stream; 0 is the server's default."""
+    return budget_for(timeout_ms / 1000 if timeout_ms else None, caller, deadlines)
+
+
+# ---- IndexStream ----
+
+
+async def index_stream(
+    runtime: Runtime,
+    services: Services,
+    context: Context,
+    caller: Caller,
+    reader: RequestReader,
+) -> None:
+    """One Index request after the other, each answered before the next is read."""
+    while (raw := await reader.next()) is not None:
+        try:
+            budget = budget_for(None, caller, runtime.deadlines)
+            answer = await run_unary(runtime, INDEX, services, raw, budget)
+            runtime.metrics.called_in_stream("IndexStream", "OK")
+        except Exception as raised:
+            error = failure_of(runtime, "IndexStream", raised)
+            answer = answers.index_error(error).SerializeToString()
+        await context.write(answer)
+
+
+def client_stream_endpoint(runtime: Runtime, name: str) -> grpc.RpcMethodHandler[Any, Any]:
+    """RecallStream or IndexStream."""
+
+    async def handle(requests: object, context: Context) -> None:
+        del requests
+        caller = Caller()
+        reader = RequestReader(context)
+
+        async def answer() -> None:
+            with runtime.gate.enter() as services, runtime.gate.on_drain(reader.end):
+                if name == "RecallStream":
+                    await RecallStream(runtime, services, context, caller).run(reader)
+                else:
+                    await index_stream(runtime, services, context, caller, reader)
+            if reader.drained:
+                raise runtime.gate.refusal()
+
+        await guarded(runtime, name, context, caller, answer)
+
+    return grpc.stream_stream_rpc_method_handler(handle)
+
+
+# ---- Export, Verify ----
+
+Batches = Iterator[list[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStreamMethod:
+    """One request, many answers, made in batches on the admin lane."""
+
+    name: str
+    request: type[Message]
+    begin: Callable[[Services, Any, CallBudget], Batches]
+
+
+def _refuse(services: Services, request: Message, budget: CallBudget) -> Batches:
+    del services, request, budget
+    raise UnimplementedError("this call is not in this version")
+
+
+ADMIN_STREAMS = (
+    ServerStreamMethod("Verify", admin_pb2.VerifyRequest, lambda s, r, b: s.admin.verify(r, b)),
+    ServerStreamMethod("Export", admin_pb2.ExportRequest, lambda s, r, b: s.admin.export(r, b)),
+    ServerStreamMethod("Reembed", admin_pb2.ReembedRequest, _refuse),
+)
+
+
+def server_stream_endpoint(
+    runtime: Runtime, method: ServerStreamMethod
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """The gRPC handler of a method; a slow reader holds no thread."""
+    long = Deadlines(
+        runtime.deadlines.export_max_s,
+        runtime.deadlines.export_max_s,
+        runtime.deadlines.export_max_s,
+    )
+
+    async def stream(services: Services, raw: bytes, context: Context, caller: Caller) -> None:
+        budget = budget_for(context.time_remaining(), caller, long)
+        lane = runtime.lanes.admin
+
+        def begin() -> Batches:
+            return iter(method.begin(services, decode(raw, method.request), budget))
+
+        batches = await lane.run(begin, budget, len(raw))
+        while (batch := await lane.run(lambda: next(batches, None), budget, 0)) is not None:
+            for answer in batch:
+                await context.write(answer)
+
+    async def handle(raw: bytes, context: Context) -> None:
+        caller = Caller()
+
+        async def answer() -> None:
+            with runtime.gate.enter() as services:
+                await stream(services, raw, context, caller)
+
+        await guarded(runtime, method.name, context, caller, answer)
+
+    return grpc.unary_stream_rpc_method_handler(handle)

@@ -1,0 +1,200 @@
+"""An engine that remembers what it was asked, blocks or fails on demand, and stores nothing.
+
+For tests of the server alone: that it converts, limits, refuses, and maps errors. What it
+answers are constants below.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from semanticrecall_core.engine import ForgetReport, VerifyReport
+from semanticrecall_core.types.values import (
+    CacheStats,
+    CallBudget,
+    EmbeddedText,
+    EmbedRole,
+    Finding,
+    ForgetTarget,
+    GroupState,
+    IndexAnswer,
+    IndexResult,
+    ListQuery,
+    MessageDraft,
+    RecallAnswer,
+    RecalledMessage,
+    RecallInfo,
+    RecallQuery,
+    Role,
+    Status,
+    StoredMessage,
+    StoreStats,
+    ThreadSummary,
+    VectorHit,
+    Wait,
+)
+
+MESSAGE = StoredMessage(
+    seq=7,
+    resource_id="alice",
+    thread_id="t1",
+    id="m1",
+    role=Role.USER,
+    author="Alice",
+    text="Rex eats turkey",
+    create_time_ns=1_700_000_000_123_456_789,
+    metadata_json='{"age":3,"tags":["a",null,true,{"x":0.5}],"project":"A"}',
+    payload=b"\x00\xff",
+    payload_type="test/bytes",
+    group_id="g1",
+)
+SCORE = 0.75
+
+
+@dataclass(slots=True)
+class Hold:
+    """Keeps a call inside until released; `entered` tells that it is there."""
+
+    entered: threading.Event = field(default_factory=threading.Event)
+    release: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self, budget: CallBudget) -> None:
+        self.entered.set()
+        while not self.release.wait(0.01):
+            if budget.cancelled():
+                self.cancelled.set()
+            budget.check()
+
+
+class FakeEngine:
+    """See the module. `on_call` runs first in every call, on its thread."""
+
+    store_id = "5" * 32
+    index_identity = "fake@1/4"
+    device = "cpu"
+    dimensions = 4
+
+    def __init__(self) -> None:
+        self.queries: list[RecallQuery] = []
+        self.drafts: list[MessageDraft] = []
+        self.waits: list[Wait] = []
+        self.targets: list[ForgetTarget] = []
+        self.lists: list[ListQuery] = []
+        self.history: list[StoredMessage] = [MESSAGE]
+        self.threads: list[ThreadSummary] = []
+        self.is_healthy = True
+        self.stopped = threading.Event()
+        self.on_call: Callable[[str, CallBudget], None] = lambda name, budget: None
+
+    def hold(self, method: str) -> Hold:
+        """Keep every call of this method inside until released."""
+        held = Hold()
+
+        def on_call(name: str, budget: CallBudget) -> None:
+            if name == method:
+                held.wait(budget)
+
+        self.on_call = on_call
+        return held
+
+    def fail(self, method: str, error: BaseException) -> None:
+        """Raise from every call of this method."""
+
+        def on_call(name: str, budget: CallBudget) -> None:
+            if name == method:
+                raise error
+
+        self.on_call = on_call
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    def healthy(self) -> bool:
+        return self.is_healthy
+
+    def recall(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
+        self.queries.append(query)
+        self.on_call("recall", budget)
+        hit = RecalledMessage(MESSAGE, 1, VectorHit(7, SCORE, 2, 5), GroupState.WHOLE)
+        neighbour = RecalledMessage(MESSAGE, 0, None, GroupState.NO_GROUP)
+        info = RecallInfo(query.scope, best_score=SCORE, candidates=2, searchable=3, pending=1)
+        return RecallAnswer((hit, neighbour), "context", info)
+
+    def index(
+        self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
+    ) -> IndexAnswer:
+        self.drafts.extend(drafts)
+        self.waits.append(wait)
+        self.on_call("index", budget)
+        return IndexAnswer(tuple(IndexResult(Status.INDEXED) for _ in drafts), "1.x.y.9", 1, 2, 30)
+
+    def forget(self, resource_id: str, target: ForgetTarget) -> ForgetReport:
+        self.targets.append(target)
+        self.on_call("forget", CallBudget.of_seconds(60))
+        return ForgetReport(1, 2, 3, 4)
+
+    def list_messages(self, query: ListQuery) -> list[StoredMessage]:
+        self.lists.append(query)
+        self.on_call("list_messages", CallBudget.of_seconds(60))
+        rows = sorted(self.history, key=lambda m: (m.create_time_ns, m.seq))
+        if query.newest_first:
+            rows.reverse()
+        if query.after is not None:
+            after = query.after
+            rows = [
+                m
+                for m in rows
+                if ((m.create_time_ns, m.seq) < after) == query.newest_first
+                and (m.create_time_ns, m.seq) != after
+            ]
+        return rows[: query.limit]
+
+    def get_messages(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
+        self.on_call("get_messages", CallBudget.of_seconds(60))
+        by_id = {m.id: m for m in self.history}
+        return [by_id[i] for i in message_ids]
+
+    def list_threads(
+        self, resource_id: str, limit: int, after: tuple[int, int] | None
+    ) -> list[ThreadSummary]:
+        self.on_call("list_threads", CallBudget.of_seconds(60))
+        rows = [
+            t for t in self.threads if after is None or (t.last_create_time_ns, t.last_seq) < after
+        ]
+        return rows[:limit]
+
+    def transfer_thread(self, resource_id: str, thread_id: str, to_resource_id: str) -> int:
+        self.on_call("transfer_thread", CallBudget.of_seconds(60))
+        return 11
+
+    def embed(
+        self, texts: Sequence[str], role: EmbedRole, budget: CallBudget
+    ) -> list[EmbeddedText]:
+        self.on_call("embed", budget)
+        row = np.array([[0.5, 0.5, 0.5, 0.5]], dtype=np.float32)
+        return [EmbeddedText(row, 6, role is EmbedRole.QUERY, 1, 0) for _ in texts]
+
+    def stats(self, resource_id: str | None) -> StoreStats:
+        self.on_call("stats", CallBudget.of_seconds(60))
+        return StoreStats(1, 2, 3, 4, 5, 6)
+
+    def cache_stats(self) -> CacheStats:
+        return CacheStats(1, 2, 3, 4, 5)
+
+    def partitions_loaded(self) -> int:
+        return 9
+
+    def pending(self) -> int:
+        return 3
+
+    def embed_failures(self) -> int:
+        return 0
+
+    def verify(self, resource_id: str | None) -> Iterator[Finding | VerifyReport]:
+        self.on_call("verify", CallBudget.of_seconds(60))
+        yield Finding("VECTOR_MISSING", "alice", "m1", "row 7")
+        yield VerifyReport(1, 2, 1)
