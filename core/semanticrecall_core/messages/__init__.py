@@ -1,0 +1,17 @@
+"""Keeps every message durably and answers windows, history and rows that wait to be embedded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .commit import QueueLimits
+from .sqlite_store import SqliteMessageStore, StoreOptions
+
+__all__ = ["QueueLimits", "SqliteMessageStore", "StoreOptions", "open_store"]
+
+
+def open_store(
+    directory: Path, *, generation: str, options: StoreOptions | None = None
+) -> SqliteMessageStore:
+    """Open or make the embedded store of a data directory; see SqliteMessageStore."""
+    return SqliteMessageStore(directory, generation=generation, options=options)

@@ -1,0 +1,268 @@
+"""Writing messages: new, replaced, unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import apsw
+
+from ..types.values import AppendOutcome, MessageDraft, Status
+from . import keys
+from .commit import Change
+from .put_vectors import VectorNotices, carry_vectors, delete_vectors
+from .rows import content_hash, message_checksum, text_hash
+
+_ROW_OVERHEAD_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A message as it is, or is going to be, on record."""
+
+    seq: int
+    thread_key: int
+    create_time_ns: int
+    revision: int
+    embeddable: bool
+    content_hash: bytes
+    text_hash: bytes
+    pending: bool
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What one id of the call comes to: the row before, the row after, the draft that won."""
+
+    before: _Row | None
+    after: _Row
+    draft: MessageDraft
+
+    @property
+    def keeps_vectors(self) -> bool:
+        """The text to embed is the same before and after."""
+        return (
+            self.before is not None
+            and self.before.embeddable
+            and self.after.embeddable
+            and self.before.text_hash == self.after.text_hash
+        )
+
+
+def append_bytes(drafts: Sequence[MessageDraft]) -> int:
+    """Roughly what an append writes."""
+    return sum(
+        _ROW_OVERHEAD_BYTES + 2 * len(d.text) + len(d.metadata_json) + len(d.payload)
+        for d in drafts
+    )
+
+
+class Append:
+    """One call of `MessageStore.append`: an operation for the writer thread.
+
+    Drafts are taken one after another, so that an id given twice is first new and then replaced;
+    only what each id comes to in the end is written.
+    """
+
+    def __init__(
+        self, resource_id: str, drafts: Sequence[MessageDraft], now_ns: int, generation_key: int
+    ) -> None:
+        """`now_ns` is the create_time of new rows whose draft has none."""
+        self._resource_id = resource_id
+        self._drafts = drafts
+        self._now_ns = now_ns
+        self._generation_key = generation_key
+        self._hashes = [(content_hash(draft), text_hash(draft.text)) for draft in drafts]
+
+    def __call__(self, connection: apsw.Connection, revision: int) -> Change[list[AppendOutcome]]:
+        """See commit.Operation."""
+        step = _AppendStep(connection, self._resource_id, revision, self._now_ns)
+        statuses = [
+            step.take(draft, *hashes)
+            for draft, hashes in zip(self._drafts, self._hashes, strict=True)
+        ]
+        notices = step.write(self._generation_key)
+        rows = [step.plans[draft.id].after for draft in self._drafts]
+        outcomes = [
+            AppendOutcome(row.seq, row.revision, status, row.pending)
+            for row, status in zip(rows, statuses, strict=True)
+        ]
+        return Change(
+            outcomes,
+            changed=any(status is not Status.UNCHANGED for status in statuses),
+            notices=notices.notices(self._resource_id),
+        )
+
+
+class _AppendStep:
+    """An append inside its transaction."""
+
+    def __init__(
+        self, connection: apsw.Connection, resource_id: str, revision: int, now_ns: int
+    ) -> None:
+        self.plans: dict[str, _Plan] = {}
+        self._connection = connection
+        self._resource_id = resource_id
+        self._revision = revision
+        self._now_ns = now_ns
+        self._resource_key = keys.resource_key(connection, resource_id)
+        self._thread_keys: dict[str, int] = {}
+        self._last_seq = int(
+            connection.execute(
+                "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0)"
+            ).get
+        )
+
+    def take(self, draft: MessageDraft, content: bytes, text: bytes) -> Status:
+        """Decide what a draft does; makes its thread where it will be written."""
+        plan = self.plans.get(draft.id)
+        before = self._on_record(draft.id) if plan is None else plan.before
+        row = before if plan is None else plan.after
+        if row is None:
+            status = Status.INDEXED
+        elif row.content_hash == content and draft.create_time_ns in (None, row.create_time_ns):
+            status = Status.UNCHANGED
+        else:
+            status = Status.REPLACED
+        if row is None or status is not Status.UNCHANGED:
+            row = self._row_for(draft, row, content, text)
+        plan = self.plans[draft.id] = _Plan(before, row, draft)
+        if plan.keeps_vectors and before is not None and not before.pending:
+            plan.after = replace(row, pending=False)
+        return status
+
+    def write(self, generation_key: int) -> VectorNotices:
+        """Write what the ids came to."""
+        told = VectorNotices()
+        written = [plan for plan in self.plans.values() if plan.after.revision == self._revision]
+        for plan in written:
+            if plan.before is None:
+                self._insert(plan)
+            else:
+                self._update(plan, plan.before, generation_key, told)
+            self._set_pending(plan.after)
+        left = {plan.before.thread_key for plan in written if plan.before is not None}
+        left.update(self._thread_keys.values())
+        left.difference_update(plan.after.thread_key for plan in written)
+        if left:
+            keys.drop_empty_threads(self._connection, sorted(left))
+        return told
+
+    def _on_record(self, message_id: str) -> _Row | None:
+        if self._resource_key is None:
+            return None
+        row = self._connection.execute(
+            "SELECT seq, thread_key, create_time_ns, revision, embeddable, content_hash, text_hash,"
+            " EXISTS (SELECT 1 FROM pending p WHERE p.seq = m.seq)"
+            " FROM messages m WHERE resource_key = ? AND id = ?",
+            (self._resource_key, message_id),
+        ).fetchone()
+        if row is None:
+            return None
+        seq, thread_key, time_ns, revision, embeddable, content, text, pending = row
+        return _Row(
+            seq, thread_key, time_ns, revision, bool(embeddable), content, text, bool(pending)
+        )
+
+    def _row_for(self, draft: MessageDraft, row: _Row | None, content: bytes, text: bytes) -> _Row:
+        if self._resource_key is None:
+            self._resource_key = keys.resource_key_made(self._connection, self._resource_id)
+        thread_key = self._thread_keys.get(draft.thread_id)
+        if thread_key is None:
+            thread_key = keys.thread_key_made(self._connection, self._resource_key, draft.thread_id)
+            self._thread_keys[draft.thread_id] = thread_key
+        if row is None:
+            self._last_seq += 1
+        time_ns = draft.create_time_ns
+        if time_ns is None:
+            time_ns = self._now_ns if row is None else row.create_time_ns
+        return _Row(
+            seq=self._last_seq if row is None else row.seq,
+            thread_key=thread_key,
+            create_time_ns=time_ns,
+            revision=self._revision,
+            embeddable=draft.embeddable,
+            content_hash=content,
+            text_hash=text,
+            pending=draft.embeddable,
+        )
+
+    def _insert(self, plan: _Plan) -> None:
+        self._connection.execute(
+            "INSERT INTO messages(thread_key, role, create_time_ns, revision, embeddable, checksum,"
+            " content_hash, text_hash, id, group_id, metadata, author, payload_type, text, payload,"
+            " resource_key, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            self._bindings(plan),
+        )
+
+    def _update(self, plan: _Plan, before: _Row, generation_key: int, told: VectorNotices) -> None:
+        self._connection.execute(
+            "UPDATE messages SET thread_key = ?, role = ?, create_time_ns = ?, revision = ?,"
+            " embeddable = ?, checksum = ?, content_hash = ?, text_hash = ?, id = ?, group_id = ?,"
+            " metadata = ?, author = ?, payload_type = ?, text = ?, payload = ?"
+            " WHERE resource_key = ? AND seq = ?",
+            self._bindings(plan),
+        )
+        after, resource_key = plan.after, self._resource_key
+        assert resource_key is not None
+        if plan.keeps_vectors:
+            columns = (after.thread_key, after.create_time_ns, int(plan.draft.role), after.revision)
+            carried = carry_vectors(self._connection, resource_key, after.seq, columns)
+            if carried is not None:
+                told.put(carried, generation_key)
+                return
+            plan.after = replace(after, pending=True)
+        delete_vectors(self._connection, resource_key, [after.seq])
+        told.removed(before.seq)
+
+    def _set_pending(self, row: _Row) -> None:
+        if row.pending:
+            self._connection.execute(
+                "INSERT INTO pending(seq, resource_key) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (row.seq, self._resource_key),
+            )
+        else:
+            self._connection.execute("DELETE FROM pending WHERE seq = ?", (row.seq,))
+
+    def _bindings(self, plan: _Plan) -> tuple[object, ...]:
+        row, draft = plan.after, plan.draft
+        assert self._resource_key is not None
+        checksum = message_checksum(
+            (
+                row.seq,
+                self._resource_key,
+                row.thread_key,
+                row.create_time_ns,
+                row.revision,
+                int(draft.role),
+                int(row.embeddable),
+            ),
+            (
+                draft.id,
+                draft.author,
+                draft.text,
+                draft.metadata_json,
+                draft.payload_type,
+                draft.group_id,
+            ),
+            draft.payload,
+        )
+        return (
+            row.thread_key,
+            int(draft.role),
+            row.create_time_ns,
+            row.revision,
+            int(row.embeddable),
+            checksum,
+            row.content_hash,
+            row.text_hash,
+            draft.id,
+            draft.group_id,
+            draft.metadata_json or None,
+            draft.author,
+            draft.payload_type,
+            draft.text,
+            draft.payload,
+            self._resource_key,
+            row.seq,
+        )

@@ -1,0 +1,164 @@
+"""Connections to the database file: one that writes, a few that read, and what their errors mean.
+
+A connection is used by one thread at a time. Readers have short read transactions, so that the log
+can always be checkpointed; they see the last commit and never wait for the writer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+
+from ..types.errors import (
+    CorruptDataError,
+    ResourceExhaustedError,
+    SemanticRecallError,
+    UnavailableError,
+    UnsafeEnvironmentError,
+)
+from .schema import PAGE_BYTES
+
+SQLITE_VERSION_MIN = (3, 51, 3)  # older ones can damage the log while it is reset
+JOURNAL_BYTES_MAX = 16 << 20
+_WRITER_CACHE_KIB = 16 << 10
+_READER_CACHE_KIB = 8 << 10
+_BUSY_TIMEOUT_MS = 2_000
+_READ_WAIT_S = 10.0
+_STATEMENTS_CACHED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFile:
+    """Where the database is and how it is opened.
+
+    Attributes:
+        mode_of: a file whose permissions the database takes when SQLite makes it.
+        vfs: SQLite's operating system layer; "" is its default.
+    """
+
+    path: Path
+    mode_of: Path
+    vfs: str = ""
+
+    def open_writer(self) -> apsw.Connection:
+        """A connection that writes: WAL, synchronous=FULL, secure_delete, our own checkpoints.
+
+        Raises:
+            UnsafeEnvironmentError: SQLite is too old, or has no WAL here.
+            CorruptDataError: the file is not a database.
+        """
+        if tuple(int(n) for n in apsw.sqlite_lib_version().split(".")) < SQLITE_VERSION_MIN:
+            raise UnsafeEnvironmentError(
+                f"SQLite {apsw.sqlite_lib_version()} is older than 3.51.3, which mends its log"
+            )
+        connection = self._open(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        connection.pragma("page_size", PAGE_BYTES)
+        if connection.pragma("journal_mode", "wal") != "wal":
+            raise UnsafeEnvironmentError("SQLite cannot keep a write-ahead log in this directory")
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("secure_delete", "ON")
+        connection.pragma("journal_size_limit", JOURNAL_BYTES_MAX)
+        connection.pragma("wal_autocheckpoint", 0)
+        connection.pragma("cache_size", -_WRITER_CACHE_KIB)
+        return connection
+
+    def open_reader(self) -> apsw.Connection:
+        """A connection that cannot write."""
+        connection = self._open(apsw.SQLITE_OPEN_READWRITE)
+        connection.pragma("query_only", "ON")
+        connection.pragma("cache_size", -_READER_CACHE_KIB)
+        return connection
+
+    def _open(self, flags: int) -> apsw.Connection:
+        uri = f"{self.path.as_uri()}?modeof={quote(str(self.mode_of))}"
+        connection = apsw.Connection(
+            uri,
+            flags=flags | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX,
+            vfs=self.vfs or None,
+            statementcachesize=_STATEMENTS_CACHED,
+        )
+        connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+        connection.pragma("trusted_schema", "OFF")
+        connection.pragma("cell_size_check", "ON")
+        connection.pragma("mmap_size", 0)  # a truncated map would kill the process
+        connection.pragma("temp_store", "MEMORY")
+        return connection
+
+
+class ReaderPool:
+    """Read connections, opened when first needed, the most recently used first."""
+
+    def __init__(self, file: DatabaseFile, *, connections_max: int) -> None:
+        """`connections_max`: how many reads go on at once."""
+        self._file = file
+        self._idle: deque[apsw.Connection] = deque()
+        self._places = threading.Semaphore(connections_max)
+        self._connections_max = connections_max
+        self._closed = False
+
+    @contextmanager
+    def read(self) -> Iterator[apsw.Connection]:
+        """One read transaction: every statement inside sees the same state.
+
+        Raises:
+            ResourceExhaustedError: no connection became free.
+            UnavailableError: the store is closed, or the disk does not answer.
+            CorruptDataError: SQLite or a text's encoding found damage.
+        """
+        if not self._places.acquire(timeout=_READ_WAIT_S):
+            raise ResourceExhaustedError("too many reads at once")
+        try:
+            if self._closed:
+                raise UnavailableError("the store is closed")
+            with translated_errors():
+                connection = self._idle.pop() if self._idle else self._file.open_reader()
+                try:
+                    connection.execute("BEGIN")
+                    yield connection
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    self._idle.append(connection)
+        finally:
+            self._places.release()
+
+    def close(self) -> None:
+        """Refuse new reads, wait for those that go on, close the connections."""
+        self._closed = True
+        taken = 0
+        while taken < self._connections_max and self._places.acquire(timeout=_READ_WAIT_S):
+            taken += 1
+        while self._idle:
+            self._idle.pop().close()
+        self._places.release(max(taken, 1))
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """SQLite's errors as ours; their texts are not passed on."""
+    try:
+        yield
+    except (apsw.Error, UnicodeDecodeError) as error:
+        raise translated(error) from error
+
+
+def translated(error: Exception) -> SemanticRecallError:
+    """What an error of SQLite means to a caller."""
+    match error:
+        case apsw.FullError():
+            return ResourceExhaustedError("the disk is full", reason="DISK_FULL")
+        case apsw.NoMemError() | MemoryError():
+            return ResourceExhaustedError("out of memory", reason="OUT_OF_MEMORY")
+        case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
+            return CorruptDataError("the database file is damaged")
+        case apsw.BusyError() | apsw.LockedError():
+            return UnavailableError("another program holds the database")
+        case _:
+            return UnavailableError(f"the database failed: {type(error).__name__}")

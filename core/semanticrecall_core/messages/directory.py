@@ -1,0 +1,191 @@
+"""The data directory: who holds it, and whether it is a safe place for a database.
+
+Files (all mode 0600 in a directory of mode 0700):
+
+  LOCK       flock held while the directory is open; its text is the holder's pid and a newline.
+             The kernel frees the lock with the process, so a file left behind never blocks.
+  recall.db  the record (schema.py), with `recall.db-wal` and `recall.db-shm`. Opened by SQLite
+             alone: closing any other descriptor of it would drop SQLite's own POSIX locks.
+  MARK       the high-water mark (high_water_mark.py).
+  BALLAST    zeros that are given up when the disk is full, so that forgetting still works.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from pathlib import Path
+
+from ..types.errors import StoreLockedError, UnsafeEnvironmentError
+
+BALLAST_BYTES = 1 << 20
+_FREE_BYTES_FOR_BALLAST = 4 * BALLAST_BYTES
+# One regular expression of whole names; every type under FUSE is refused as well.
+_SHARED_FILE_SYSTEM = re.compile(
+    "9p|afs|beegfs|ceph|cifs|coda|fuse.*|gfs2|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2|orangefs"
+    "|prl_fs|smb3|smbfs|vboxsf|virtiofs|vmhgfs"
+)
+
+
+def file_system_of(path: str, mountinfo: str) -> str:
+    """The type of the file system that holds an absolute, resolved path; "" where unknown.
+
+    Args:
+        path: e.g. "/var/lib/recall".
+        mountinfo: text of /proc/self/mountinfo (proc(5)); a later mount on one point hides the
+            earlier.
+    """
+    found_point, found_type = "", ""
+    for line in mountinfo.splitlines():
+        left, separator, right = line.partition(" - ")
+        fields, types = left.split(), right.split()
+        if not separator or len(fields) < 5 or not types:
+            continue
+        point = _unescaped(fields[4])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(found_point):
+            found_point, found_type = point, types[0]
+    return found_type
+
+
+def is_shared_file_system(name: str) -> bool:
+    """Whether SQLite's log is known to break, or cannot be trusted, on this type."""
+    return _SHARED_FILE_SYSTEM.fullmatch(name) is not None
+
+
+def _unescaped(field: str) -> str:
+    """mountinfo writes blanks and backslashes as three octal digits."""
+    for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(escape, character)
+    return field
+
+
+class DataDirectory:
+    """A data directory that this process holds until `close`."""
+
+    def __init__(self, path: Path, *, allow_shared_file_system: bool = False) -> None:
+        """Make the directory if need be, and lock it before anything else in it is opened.
+
+        Raises:
+            StoreLockedError: another store holds it; names its pid.
+            UnsafeEnvironmentError: network or shared file system, or not writable.
+        """
+        self._lock_fd = -1
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path = path.resolve(strict=True)
+            self.on_shared_file_system = self._check_file_system(allow_shared_file_system)
+            self._lock_fd = _locked(self.path / "LOCK")
+        except OSError as error:
+            raise UnsafeEnvironmentError(
+                f"the data directory cannot be used: {os.strerror(error.errno or 0)}",
+                reason="DATA_DIRECTORY_UNUSABLE",
+            ) from error
+
+    @property
+    def database(self) -> Path:
+        """`recall.db`."""
+        return self.path / "recall.db"
+
+    @property
+    def lock(self) -> Path:
+        """`LOCK`."""
+        return self.path / "LOCK"
+
+    @property
+    def mark(self) -> Path:
+        """`MARK`."""
+        return self.path / "MARK"
+
+    def disk_bytes(self) -> int:
+        """Bytes of the database and its log."""
+        total = 0
+        for suffix in ("", "-wal"):
+            try:
+                total += os.stat(f"{self.database}{suffix}").st_size
+            except FileNotFoundError:
+                continue
+        return total
+
+    def has_ballast(self) -> bool:
+        """Whether BALLAST is there in full."""
+        try:
+            return (self.path / "BALLAST").stat().st_size == BALLAST_BYTES
+        except FileNotFoundError:
+            return False
+
+    def release_ballast(self) -> bool:
+        """Give BALLAST's blocks back to the file system; False where there were none."""
+        try:
+            (self.path / "BALLAST").unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def restore_ballast(self) -> bool:
+        """Make BALLAST anew if the disk has room to spare; returns whether it is there."""
+        if self.has_ballast():
+            return True
+        space = os.statvfs(self.path)
+        if space.f_bavail * space.f_frsize < _FREE_BYTES_FOR_BALLAST:
+            return False
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(self.path / "BALLAST", flags, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, BALLAST_BYTES)
+        except OSError:
+            self.release_ballast()
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+    def sync(self) -> None:
+        """Make new names in the directory survive a power cut."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Let go of the directory. Safe to call twice."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def _check_file_system(self, allow: bool) -> bool:
+        try:
+            mountinfo = Path("/proc/self/mountinfo").read_text(errors="replace")
+        except OSError:
+            return False  # not Linux: nothing is known, nothing is refused
+        name = file_system_of(str(self.path), mountinfo)
+        shared = is_shared_file_system(name)
+        if shared and not allow:
+            raise UnsafeEnvironmentError(
+                f"the data directory is on {name}, where the database's log can be damaged without "
+                "an error; use a local disk, or allow it explicitly",
+                reason="SHARED_FILE_SYSTEM",
+            )
+        return shared
+
+
+def _locked(path: Path) -> int:
+    """A descriptor of LOCK with the lock held."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        os.close(fd)
+        raise StoreLockedError(
+            f"the data directory is in use by process {holder or 'unknown'}; "
+            "stop it, or choose another directory"
+        ) from None
+    except OSError:
+        os.close(fd)
+        raise
+    return fd

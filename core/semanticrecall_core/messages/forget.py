@@ -1,0 +1,94 @@
+"""Removing messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import apsw
+import numpy as np
+
+from ..types.ports import CommitListener
+from ..types.values import ForgetOutcome, ForgetTarget
+from . import keys
+from .commit import Change, Notice
+from .put_vectors import delete_vectors
+
+FORGET_TEXTS_MAX = 10_000
+FORGET_TEXT_CHARS_MAX = 16 << 20
+_COLUMNS = "SELECT seq, thread_key, embeddable, text FROM messages WHERE resource_key = ?"
+_NOTHING = ForgetOutcome(seqs=(), vectors=0, threads=0)
+
+
+class Forget:
+    """One call of `MessageStore.forget`: an operation for the writer thread.
+
+    The texts it returns are capped in number and size; what is beyond is left to the cache's own
+    eviction.
+    """
+
+    def __init__(self, resource_id: str, target: ForgetTarget) -> None:
+        """Exactly one attribute of the target is set."""
+        self._resource_id = resource_id
+        self._target = target
+
+    def __call__(self, connection: apsw.Connection, _revision: int) -> Change[ForgetOutcome]:
+        """See commit.Operation."""
+        resource = keys.resource_key(connection, self._resource_id)
+        if resource is None:
+            return Change(_NOTHING, changed=False)
+        seqs: list[int] = []
+        threads: set[int] = set()
+        texts: list[str] = []
+        room = FORGET_TEXT_CHARS_MAX
+        for seq, thread, embeddable, text in self._rows(connection, resource):
+            seqs.append(seq)
+            threads.add(thread)
+            if embeddable and len(texts) < FORGET_TEXTS_MAX and len(text) <= room:
+                texts.append(text)
+                room -= len(text)
+        if not seqs:
+            return Change(_NOTHING, changed=False)
+        seqs.sort()
+        vectors = delete_vectors(connection, resource, seqs)
+        for table in ("pending", "messages"):
+            connection.execute(
+                f"DELETE FROM {table} WHERE seq IN (SELECT value FROM carray(?))",
+                (keys.seq_array(seqs),),
+            )
+        emptied = keys.drop_empty_threads(connection, sorted(threads))
+        keys.drop_empty_resource(connection, resource)
+        outcome = ForgetOutcome(tuple(seqs), vectors, emptied, tuple(texts))
+        return Change(outcome, notices=(self._notice(seqs),))
+
+    def _rows(
+        self, connection: apsw.Connection, resource: int
+    ) -> Iterable[tuple[int, int, int, str]]:
+        match self._target:
+            case ForgetTarget(message_ids=tuple() as ids):
+                for message_id in dict.fromkeys(ids):
+                    yield from connection.execute(f"{_COLUMNS} AND id = ?", (resource, message_id))
+            case ForgetTarget(thread_id=str() as thread_id):
+                thread = keys.thread_key(connection, resource, thread_id)
+                yield from connection.execute(f"{_COLUMNS} AND thread_key = ?", (resource, thread))
+            case ForgetTarget(create_time_before_ns=int() as before):
+                yield from connection.execute(
+                    f"{_COLUMNS} AND create_time_ns < ?", (resource, before)
+                )
+            case ForgetTarget(everything=True):
+                yield from connection.execute(_COLUMNS, (resource,))
+            case _:
+                raise ValueError("a forget target names nothing")
+
+    def _notice(self, seqs: list[int]) -> Notice:
+        if self._target.everything:
+            return partial(_tell_dropped, self._resource_id)
+        return partial(_tell_removed, self._resource_id, seqs)
+
+
+def _tell_dropped(resource_id: str, listener: CommitListener) -> None:
+    listener.resource_dropped(resource_id)
+
+
+def _tell_removed(resource_id: str, seqs: list[int], listener: CommitListener) -> None:
+    listener.vectors_removed(resource_id, np.array(seqs, np.int64))

@@ -1,0 +1,251 @@
+"""The write connection over its life: opening, committing, checkpoints, doubt and recovery.
+
+Everything here runs on the writer thread, but `open_journal`, which runs before that thread is.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import apsw
+import structlog
+
+from ..types.errors import CorruptDataError, UnavailableError
+from .connection import DatabaseFile, translated, translated_errors
+from .directory import DataDirectory
+from .high_water_mark import SYNC_INTERVAL_S, HighWaterMark, Mark
+from .schema import RecordState, adopt_generation, ensure_schema, read_record
+
+CHECKPOINT_PAGES = 1_000  # 8 MB of log
+_MARK_IDLE_S = 0.02
+_TRUNCATE_IDLE_S = 10.0
+_BALLAST_RETRY_S = 5.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedJournal:
+    """A journal with what the store needs to know of its record."""
+
+    journal: RecordJournal
+    store_id: str
+    generation_key: int
+
+
+def open_journal(
+    directory: DataDirectory, file: DatabaseFile, generation: str, *, accept_loss: bool
+) -> OpenedJournal:
+    """Open or make the database, and hold it against the high-water mark.
+
+    Args:
+        accept_loss: go on with a record that is shorter than what was acknowledged.
+
+    Raises:
+        CorruptDataError: acknowledged changes are missing, or the file is damaged.
+        FailedPreconditionError: a newer format or a foreign database.
+    """
+    mark = HighWaterMark(directory.mark)
+    try:
+        last = mark.read()
+        if last is not None and last.revision and not file.path.exists() and not accept_loss:
+            raise _loss(last.revision)
+        with translated_errors():
+            connection = file.open_writer()
+            try:
+                state = ensure_schema(connection)
+                state = _held_against(mark, last, state, accept_loss)
+                connection.execute(
+                    "UPDATE record SET revision = ?1 WHERE revision <> ?1", (state.revision,)
+                )
+                generation_key = adopt_generation(connection, generation)
+            except BaseException:
+                connection.close()
+                raise
+        directory.sync()
+        journal = RecordJournal(directory, file, mark, connection, state)
+    except BaseException:
+        mark.close()
+        raise
+    return OpenedJournal(journal, state.store_id, generation_key)
+
+
+def _held_against(
+    mark: HighWaterMark, last: Mark | None, state: RecordState, accept_loss: bool
+) -> RecordState:
+    """Compare record and mark; returns the state to go on with, its revision never lower."""
+    revision = state.revision
+    if last is None:
+        if revision:
+            _log.warning("store_mark_missing", revision=revision)
+    else:
+        missing = last.revision - revision if last.store_id == state.store_id else last.revision
+        if missing > 0:
+            _log.critical("store_acknowledged_changes_missing", missing=missing)
+            if not accept_loss:
+                raise _loss(missing)
+        revision = max(revision, last.revision)
+    mark.start(Mark(state.store_id, revision))
+    return RecordState(state.store_id, revision)
+
+
+def _loss(missing: int) -> CorruptDataError:
+    return CorruptDataError(
+        f"{missing} acknowledged changes are missing from recall.db (an older copy, or a damaged "
+        "log); restore the newest copy, or accept the loss explicitly",
+        reason="ACKNOWLEDGED_CHANGES_MISSING",
+    )
+
+
+class RecordJournal:
+    """See commit.Journal for the contract of the public methods."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        file: DatabaseFile,
+        mark: HighWaterMark,
+        connection: apsw.Connection,
+        state: RecordState,
+    ) -> None:
+        """Takes over the connection and the mark."""
+        self._directory = directory
+        self._file = file
+        self._mark = mark
+        self._mark_synced = time.monotonic()
+        self._store_id = state.store_id
+        self._revision = state.revision
+        self._trusted = True
+        self._log_pages = 1  # unknown: whatever the last process left
+        self._checkpoint_at = CHECKPOINT_PAGES
+        self._connection = connection
+        # While one other connection is open, opening a new writer does not replay the log, so what
+        # a failed commit left in it cannot come to life.
+        self._keeper = file.open_reader()
+        self._keeper.execute("SELECT revision FROM record").fetchone()
+        self._watch_log()
+
+    @property
+    def revision(self) -> int:
+        """The last durable revision."""
+        return self._revision
+
+    def begin(self) -> apsw.Connection:
+        """Start a transaction."""
+        if not self._trusted:
+            self._verify_anew()
+        self._connection.execute("BEGIN IMMEDIATE")
+        return self._connection
+
+    def commit(self, revision: int) -> None:
+        """Make the transaction durable as this revision, then move the mark."""
+        self._connection.execute("UPDATE record SET revision = ?", (revision,))
+        self._connection.execute("COMMIT")
+        self._revision = revision
+        try:
+            self._mark.write(Mark(self._store_id, revision))
+        except OSError as error:  # the commit stands; only the guard beside it is weaker
+            _log.error("store_mark_not_written", errno=error.errno)
+
+    def rollback(self) -> None:
+        """Undo the transaction, if there is one."""
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except apsw.Error:
+            self.distrust()
+
+    def distrust(self) -> None:
+        """Verify anew before the next transaction."""
+        self._trusted = False
+
+    def make_room(self) -> None:
+        """Checkpoint, so that the log starts over in place, and give up the ballast."""
+        self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        if self._directory.release_ballast():
+            _log.warning("store_ballast_released")
+
+    def tend(self, idle_s: float) -> float | None:
+        """Sync the mark, checkpoint, truncate the log, mend the ballast: whatever is due."""
+        pause: list[float] = []
+        if self._mark.dirty:
+            late = time.monotonic() - self._mark_synced >= SYNC_INTERVAL_S
+            if idle_s >= _MARK_IDLE_S or late:
+                self._sync_mark()
+            else:
+                pause.append(_MARK_IDLE_S)
+        if self._log_pages >= self._checkpoint_at:
+            self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        if self._log_pages and self._trusted:
+            if idle_s >= _TRUNCATE_IDLE_S:
+                self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            pause.append(_TRUNCATE_IDLE_S)
+        if not self._directory.has_ballast() and not self._directory.restore_ballast():
+            pause.append(_BALLAST_RETRY_S)
+        return min(pause, default=None)
+
+    def close(self) -> None:
+        """Copy the log into the file, sync the mark, let go of everything."""
+        if self._trusted:
+            self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._keeper.close()
+        self._connection.close()
+        if self._mark.dirty:
+            self._sync_mark()
+        self._mark.close()
+
+    def _sync_mark(self) -> None:
+        try:
+            self._mark.sync()
+        except OSError as error:
+            _log.error("store_mark_not_synced", errno=error.errno)
+        self._mark_synced = time.monotonic()
+
+    def _watch_log(self) -> None:
+        def pages_in_log(_connection: apsw.Connection, _name: str, pages: int) -> int:
+            self._log_pages = pages
+            return apsw.SQLITE_OK
+
+        self._connection.set_wal_hook(pages_in_log)
+
+    def _checkpoint(self, mode: int) -> None:
+        """Copy the log into the file; a reader or a fault may stop it, a later one goes on."""
+        try:
+            pages, copied = self._connection.wal_checkpoint(mode=mode)
+        except apsw.BusyError:
+            return
+        except apsw.Error as error:
+            _log.error("store_checkpoint_failed", error=type(error).__name__)
+            if isinstance(error, apsw.IOError):
+                self.distrust()
+            return
+        self._log_pages = 0 if mode == apsw.SQLITE_CHECKPOINT_TRUNCATE else pages
+        if copied < pages:
+            _log.warning("store_checkpoint_incomplete", pages=pages, copied=copied)
+            self._checkpoint_at = pages + CHECKPOINT_PAGES
+        else:
+            self._checkpoint_at = CHECKPOINT_PAGES
+
+    def _verify_anew(self) -> None:
+        """Trust the database again after a failed sync, or raise UnavailableError.
+
+        The kernel reports a failed write once and then forgets it, so nothing that was in flight
+        is believed: a new connection must find the last acknowledged revision, the whole log must
+        reach the file and be synced, and a commit of its own must succeed.
+        """
+        try:
+            self._connection.close()
+            self._connection = self._file.open_writer()
+            self._watch_log()
+            if read_record(self._connection).revision != self._revision:
+                raise UnavailableError("the record is not as it was acknowledged; restart")
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._connection.execute("UPDATE record SET revision = ?", (self._revision,))
+        except (apsw.Error, OSError) as error:
+            _log.error("store_verification_failed", error=type(error).__name__)
+            raise UnavailableError(
+                f"the disk failed and does not work yet: {type(error).__name__}",
+                reason="STORAGE_FAILED",
+            ) from translated(error)
+        self._trusted = True
+        _log.warning("store_verified_anew", revision=self._revision)

@@ -1,0 +1,215 @@
+"""Writing vectors: put for a row's current revision, carried along, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import apsw
+import numpy as np
+
+from ..types.errors import EmbeddingFailedError
+from ..types.ports import CommitListener
+from ..types.values import PartitionRows, VectorRecord
+from . import keys
+from .commit import Change, Notice
+from .vector_rows import VECTOR_COLUMNS, VectorColumns, partition_rows, vector_checksums
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ROW_OVERHEAD_BYTES = 256
+_GENERATION = 7  # position among the numbers of a vector row
+
+_INSERT = (
+    "INSERT INTO vectors(seq, chunk, resource_key, thread_key, create_time_ns, role, revision,"
+    " generation_key, checksum, text_hash, vector) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+class VectorNotices:
+    """What the vector index is told about one resource at the end of an operation."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._removed: list[int] = []
+        self._numbers: list[NDArray[np.int64]] = []
+        self._vectors: list[NDArray[np.float32]] = []
+
+    def removed(self, seq: int) -> None:
+        """This message has no vectors now."""
+        self._removed.append(seq)
+
+    def put(self, columns: VectorColumns, generation_key: int) -> None:
+        """These rows are their messages' only vectors; those of other generations are not told."""
+        current = columns.numbers[:, _GENERATION] == generation_key
+        if current.any():
+            self._numbers.append(columns.numbers[current])
+            self._vectors.append(columns.vectors[current])
+
+    def notices(self, resource_id: str) -> tuple[Notice, ...]:
+        """The calls to make."""
+        found: list[Notice] = []
+        if self._removed:
+            found.append(partial(_tell_removed, resource_id, sorted(self._removed)))
+        if self._numbers:
+            rows = partition_rows(np.concatenate(self._numbers), np.concatenate(self._vectors))
+            found.append(partial(_tell_put, resource_id, rows))
+        return tuple(found)
+
+
+def vector_bytes(records: Sequence[VectorRecord]) -> int:
+    """Roughly what a put writes."""
+    return sum(r.vectors.nbytes + _ROW_OVERHEAD_BYTES * len(r.vectors) for r in records)
+
+
+def check_vectors(records: Sequence[VectorRecord]) -> None:
+    """Refuse what must never be stored.
+
+    Raises:
+        EmbeddingFailedError: not (chunks, dimensions) float32 with at least one row, or a number
+            that is not finite.
+    """
+    for record in records:
+        vectors = record.vectors
+        if vectors.ndim != 2 or vectors.size == 0 or vectors.dtype != np.float32:
+            raise EmbeddingFailedError("vectors must be float32 rows of at least one chunk")
+        if not np.isfinite(vectors).all():
+            raise EmbeddingFailedError("a vector holds a number that is not finite")
+
+
+class PutVectors:
+    """One call of `MessageStore.put_vectors`: an operation for the writer thread."""
+
+    def __init__(self, records: Sequence[VectorRecord], generation_key: int) -> None:
+        """The records must have passed `check_vectors`."""
+        self._records = records
+        self._generation_key = generation_key
+
+    def __call__(self, connection: apsw.Connection, _revision: int) -> Change[list[bool]]:
+        """See commit.Operation."""
+        told: dict[str, VectorNotices] = {}
+        last = {record.seq: record for record in self._records}  # a later one replaces
+        stored: dict[int, bool] = {}
+        results: list[bool] = []
+        for record in self._records:
+            target = _target(connection, record)
+            results.append(target is not None)
+            if target is not None and last[record.seq] is record:
+                columns = self._store(connection, record, target)
+                notices = told.setdefault(record.resource_id, VectorNotices())
+                notices.put(columns, self._generation_key)
+                stored[record.seq] = True
+        notices_all = [n for resource, notes in told.items() for n in notes.notices(resource)]
+        return Change(results, changed=bool(stored), notices=tuple(notices_all))
+
+    def _store(
+        self,
+        connection: apsw.Connection,
+        record: VectorRecord,
+        target: tuple[int, int, int, int, bytes],
+    ) -> VectorColumns:
+        resource_key, thread_key, time_ns, role, text_hash = target
+        chunks = len(record.vectors)
+        numbers = np.empty((chunks, 8), np.int64)
+        numbers[:] = (
+            record.seq,
+            0,
+            resource_key,
+            thread_key,
+            time_ns,
+            role,
+            record.revision,
+            self._generation_key,
+        )
+        numbers[:, 1] = np.arange(chunks)
+        vectors = np.ascontiguousarray(record.vectors, "<f4")
+        delete_vectors(connection, resource_key, [record.seq])
+        sums = vector_checksums(numbers, vectors)
+        for row, checksum, vector in zip(numbers.tolist(), sums.tolist(), vectors, strict=True):
+            connection.execute(_INSERT, (*row, checksum, text_hash, vector.tobytes()))
+        connection.execute("DELETE FROM pending WHERE seq = ?", (record.seq,))
+        return VectorColumns(numbers, vectors, ())
+
+
+def carry_vectors(
+    connection: apsw.Connection,
+    resource_key: int,
+    seq: int,
+    columns: tuple[int, int, int, int],
+    to_resource_key: int | None = None,
+) -> VectorColumns | None:
+    """Give a message's vectors its new thread, time, role and revision.
+
+    Args:
+        columns: thread_key, create_time_ns, role, revision.
+        to_resource_key: the message's new resource, where that changes too.
+
+    Returns:
+        The rows as they are now; None if one is damaged (they must be deleted then).
+    """
+    rows = connection.execute(
+        f"SELECT {VECTOR_COLUMNS} FROM vectors v WHERE resource_key = ? AND seq = ? ORDER BY chunk",
+        (resource_key, seq),
+    ).fetchall()
+    found = VectorColumns.of(rows)
+    if found.corrupt_seqs:
+        return None
+    numbers = found.numbers.copy()
+    numbers[:, 3:7] = columns
+    target = resource_key if to_resource_key is None else to_resource_key
+    numbers[:, 2] = target
+    sums = vector_checksums(numbers, found.vectors).tolist()
+    for chunk, checksum in zip(numbers[:, 1].tolist(), sums, strict=True):
+        connection.execute(
+            "UPDATE vectors SET thread_key = ?, create_time_ns = ?, role = ?, revision = ?,"
+            " checksum = ?, resource_key = ? WHERE resource_key = ? AND seq = ? AND chunk = ?",
+            (*columns, checksum, target, resource_key, seq, chunk),
+        )
+    return VectorColumns(numbers, found.vectors, ())
+
+
+def delete_vectors(connection: apsw.Connection, resource_key: int, seqs: Sequence[int]) -> int:
+    """Delete all vectors of these messages; returns how many rows."""
+    if len(seqs) == 1:
+        connection.execute(
+            "DELETE FROM vectors WHERE resource_key = ? AND seq = ?", (resource_key, seqs[0])
+        )
+    else:
+        connection.execute(
+            "DELETE FROM vectors WHERE resource_key = ? AND seq IN (SELECT value FROM carray(?))",
+            (resource_key, keys.seq_array(seqs)),
+        )
+    return connection.changes()
+
+
+def requeue(connection: apsw.Connection, resource_key: int, seqs: Sequence[int]) -> None:
+    """Delete damaged vectors and have their texts embedded again."""
+    delete_vectors(connection, resource_key, seqs)
+    connection.execute(
+        "INSERT INTO pending SELECT seq, resource_key FROM messages WHERE embeddable = 1"
+        " AND resource_key = ? AND seq IN (SELECT value FROM carray(?)) ON CONFLICT DO NOTHING",
+        (resource_key, keys.seq_array(seqs)),
+    )
+
+
+def _target(
+    connection: apsw.Connection, record: VectorRecord
+) -> tuple[int, int, int, int, bytes] | None:
+    """resource_key, thread_key, create_time_ns, role, text_hash of the row, if it is as it was."""
+    row = connection.execute(
+        "SELECT m.resource_key, m.thread_key, m.create_time_ns, m.role, m.text_hash"
+        " FROM messages m JOIN resources r ON r.resource_key = m.resource_key"
+        " WHERE m.seq = ? AND m.revision = ? AND r.resource_id = ?",
+        (record.seq, record.revision, record.resource_id),
+    ).fetchone()
+    return None if row is None else (row[0], row[1], row[2], row[3], row[4])
+
+
+def _tell_removed(resource_id: str, seqs: list[int], listener: CommitListener) -> None:
+    listener.vectors_removed(resource_id, np.array(seqs, np.int64))
+
+
+def _tell_put(resource_id: str, rows: PartitionRows, listener: CommitListener) -> None:
+    listener.vectors_put(resource_id, rows)

@@ -1,0 +1,249 @@
+"""Reading: pages of history, windows, groups, filters, partitions, counts.
+
+Each function runs inside one read transaction and has few, constant statement texts, so that
+connections keep them prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import apsw
+import numpy as np
+
+from ..types.filters import Filter
+from ..types.values import (
+    TIME_NS_MAX,
+    TIME_NS_MIN,
+    ListQuery,
+    StoredMessage,
+    StoreStats,
+    ThreadSummary,
+    WindowQuery,
+)
+from .filter_sql import compile_filter, json_path
+from .rows import MESSAGE_COLUMNS, stored_message
+from .vector_rows import VECTOR_COLUMNS, VectorColumns
+
+if TYPE_CHECKING:
+    from ..types.values import IntColumn
+
+_RESOURCE = "(SELECT resource_key FROM resources WHERE resource_id = ?1)"
+_THREAD = f"(SELECT thread_key FROM threads WHERE thread_id = ?2 AND resource_key = {_RESOURCE})"
+_ALL_ROLES = -1
+_FourCounts = tuple[int, int, int, int]
+_FiveCounts = tuple[int, int, int, int, int]
+_MESSAGE = f"SELECT {MESSAGE_COLUMNS} FROM messages m"
+
+
+def thread_key(connection: apsw.Connection, resource_id: str, thread_id: str) -> int | None:
+    """The key of a thread, None where there is none."""
+    row = connection.execute(f"SELECT {_THREAD}", (resource_id, thread_id)).fetchone()
+    return None if row is None or row[0] is None else int(row[0])
+
+
+def messages_of_ids(
+    connection: apsw.Connection, resource_id: str, message_ids: Sequence[str]
+) -> list[StoredMessage]:
+    """Those that are there, in the order of the ids, each once."""
+    text = f"{_MESSAGE} WHERE m.resource_key = {_RESOURCE} AND m.id = ?2"
+    found: list[StoredMessage] = []
+    for message_id in dict.fromkeys(message_ids):
+        rows = connection.execute(text, (resource_id, message_id))
+        found.extend(stored_message(row, resource_id) for row in rows)
+    return found
+
+
+def seqs_of_ids(
+    connection: apsw.Connection, resource_id: str, message_ids: Sequence[str]
+) -> IntColumn:
+    """Sorted seqs of those that are there."""
+    text = f"SELECT seq FROM messages WHERE resource_key = {_RESOURCE} AND id = ?2"
+    seqs = {
+        row[0]
+        for message_id in message_ids
+        for row in connection.execute(text, (resource_id, message_id))
+    }
+    return np.array(sorted(seqs), np.int64)
+
+
+def seqs_matching(connection: apsw.Connection, resource_id: str, condition: Filter) -> IntColumn:
+    """Sorted seqs of the messages whose metadata match."""
+    where = compile_filter(condition, first_parameter=2)
+    rows = connection.execute(
+        f"SELECT m.seq FROM messages m WHERE m.resource_key = {_RESOURCE} AND {where.text}",
+        (resource_id, *where.bindings),
+    ).fetchall()
+    return np.sort(np.array([row[0] for row in rows], np.int64))
+
+
+def unknown_metadata_keys(
+    connection: apsw.Connection, resource_id: str, dotted_keys: frozenset[str]
+) -> tuple[str, ...]:
+    """Those that no message carries; stops at the first message that has the key."""
+    text = (
+        f"SELECT EXISTS (SELECT 1 FROM messages m WHERE m.resource_key = {_RESOURCE}"
+        " AND json_type(m.metadata, ?2) IS NOT NULL)"
+    )
+    return tuple(
+        key
+        for key in sorted(dotted_keys)
+        if not connection.execute(text, (resource_id, json_path(key.split(".")))).get
+    )
+
+
+def windows(connection: apsw.Connection, query: WindowQuery) -> list[StoredMessage]:
+    """Hits and neighbours, each once; see the port for the order."""
+    hit_text = f"{_MESSAGE} WHERE m.seq = ?2 AND m.resource_key = {_RESOURCE}"
+    excluded = frozenset(query.excluded_ids)
+    rows: dict[int, tuple[Any, ...]] = {}
+    for seq in dict.fromkeys(query.hit_seqs):
+        hit = connection.execute(hit_text, (query.resource_id, seq)).fetchone()
+        if hit is None:
+            continue
+        rows[seq] = hit
+        for text, count in ((_BEFORE, query.before), (_AFTER, query.after)):
+            for row in _neighbours(connection, text, hit, count, excluded):
+                rows[row[0]] = row
+    return _in_answer_order([stored_message(row, query.resource_id) for row in rows.values()])
+
+
+_BEFORE = (
+    f"{_MESSAGE} WHERE m.thread_key = ?1 AND (m.create_time_ns, m.seq) < (?2, ?3)"
+    " ORDER BY m.create_time_ns DESC, m.seq DESC"
+)
+_AFTER = (
+    f"{_MESSAGE} WHERE m.thread_key = ?1 AND (m.create_time_ns, m.seq) > (?2, ?3)"
+    " ORDER BY m.create_time_ns, m.seq"
+)
+
+
+def _neighbours(
+    connection: apsw.Connection,
+    text: str,
+    hit: tuple[Any, ...],
+    count: int,
+    excluded: frozenset[str],
+) -> Iterator[tuple[Any, ...]]:
+    """The next `count` rows on one side that are not excluded; steps no further than needed."""
+    if count <= 0:
+        return
+    for row in connection.execute(text, (hit[2], hit[3], hit[0])):
+        if row[7] not in excluded:
+            yield row
+            count -= 1
+            if count == 0:
+                return
+
+
+def _in_answer_order(messages: list[StoredMessage]) -> list[StoredMessage]:
+    messages.sort(key=lambda m: (m.create_time_ns, m.seq))
+    first: dict[str, int] = {}
+    for position, message in enumerate(messages):
+        first.setdefault(message.thread_id, position)
+    messages.sort(key=lambda m: first[m.thread_id])
+    return messages
+
+
+def group(
+    connection: apsw.Connection, resource_id: str, thread_id: str, group_id: str, limit: int
+) -> list[StoredMessage]:
+    """Messages of a group in order; at most limit + 1."""
+    rows = connection.execute(
+        f"{_MESSAGE} WHERE m.thread_key = {_THREAD} AND m.group_id = ?3 AND m.group_id <> ''"
+        " ORDER BY m.create_time_ns, m.seq LIMIT ?4",
+        (resource_id, thread_id, group_id, limit + 1),
+    ).fetchall()
+    return [stored_message(row, resource_id) for row in rows]
+
+
+def list_messages(connection: apsw.Connection, query: ListQuery) -> list[StoredMessage]:
+    """One page of history; bounds and position become one range of the index."""
+    low = (TIME_NS_MIN if query.time_from_ns is None else query.time_from_ns, 0)
+    high = (TIME_NS_MAX, TIME_NS_MAX) if query.time_to_ns is None else (query.time_to_ns, 0)
+    if query.after is not None:
+        if query.newest_first:
+            high = min(high, query.after)
+        else:
+            low = max(low, query.after)
+    roles = sum(1 << role for role in query.roles) if query.roles else _ALL_ROLES
+    whose = (
+        f"?2 IS NULL AND m.resource_key = {_RESOURCE}"
+        if query.thread_id is None
+        else f"m.thread_key = {_THREAD}"
+    )
+    order = "DESC" if query.newest_first else "ASC"
+    rows = connection.execute(
+        f"{_MESSAGE} WHERE {whose} AND (m.create_time_ns, m.seq) > (?3, ?4)"
+        " AND (m.create_time_ns, m.seq) < (?5, ?6) AND (1 << m.role) & ?7"
+        f" ORDER BY m.create_time_ns {order}, m.seq {order} LIMIT ?8",
+        (query.resource_id, query.thread_id, *low, *high, roles, query.limit),
+    ).fetchall()
+    return [stored_message(row, query.resource_id) for row in rows]
+
+
+def list_threads(
+    connection: apsw.Connection, resource_id: str, limit: int, after: tuple[int, int] | None
+) -> list[ThreadSummary]:
+    """Threads by (last_create_time, last_seq) descending."""
+    rows = connection.execute(
+        "SELECT p.thread_id, (SELECT count(*) FROM messages c WHERE c.thread_key = p.thread_key),"
+        " (SELECT min(f.create_time_ns) FROM messages f WHERE f.thread_key = p.thread_key),"
+        " p.create_time_ns, p.seq"
+        " FROM (SELECT t.thread_id, t.thread_key, l.create_time_ns, l.seq FROM threads t"
+        "  JOIN messages l ON l.seq = (SELECT n.seq FROM messages n"
+        "   WHERE n.thread_key = t.thread_key ORDER BY n.create_time_ns DESC, n.seq DESC LIMIT 1)"
+        f" WHERE t.resource_key = {_RESOURCE} AND (l.create_time_ns, l.seq) < (?2, ?3)"
+        "  ORDER BY l.create_time_ns DESC, l.seq DESC LIMIT ?4) p"
+        " ORDER BY p.create_time_ns DESC, p.seq DESC",
+        (resource_id, *(after or (TIME_NS_MAX, TIME_NS_MAX)), limit),
+    ).fetchall()
+    return [ThreadSummary(*cast("tuple[str, int, int, int, int]", row)) for row in rows]
+
+
+def pending_rows(
+    connection: apsw.Connection, after_seq: int, limit: int
+) -> list[tuple[str, tuple[Any, ...]]]:
+    """(resource id, row of MESSAGE_COLUMNS) of rows that wait to be embedded, by seq."""
+    rows = connection.execute(
+        f"SELECT {MESSAGE_COLUMNS}, r.resource_id FROM pending p"
+        " JOIN messages m ON m.seq = p.seq JOIN resources r ON r.resource_key = m.resource_key"
+        " WHERE p.seq > ? ORDER BY p.seq LIMIT ?",
+        (after_seq, limit),
+    ).fetchall()
+    return [(str(row[-1]), row[:-1]) for row in rows]
+
+
+def partition_columns(
+    connection: apsw.Connection, resource_id: str, generation_key: int
+) -> tuple[int, VectorColumns]:
+    """The resource's key (0 where it is unknown) and its current vectors by (seq, chunk)."""
+    rows = connection.execute(
+        f"SELECT {VECTOR_COLUMNS} FROM vectors v WHERE v.resource_key = {_RESOURCE}"
+        " AND v.generation_key = ?2 ORDER BY v.seq, v.chunk",
+        (resource_id, generation_key),
+    ).fetchall()
+    return (int(rows[0][2] or 0) if rows else 0), VectorColumns.of(rows)
+
+
+def resource_stats(connection: apsw.Connection, resource_id: str) -> StoreStats:
+    """Counts of one resource."""
+    row = connection.execute(
+        f"SELECT (SELECT count(*) FROM messages WHERE resource_key = {_RESOURCE}),"
+        f" (SELECT count(*) FROM vectors WHERE resource_key = {_RESOURCE}),"
+        f" (SELECT count(*) FROM pending WHERE resource_key = {_RESOURCE}),"
+        f" (SELECT count(*) FROM threads WHERE resource_key = {_RESOURCE})",
+        (resource_id,),
+    ).fetchone()
+    return StoreStats(*cast("_FourCounts", row))
+
+
+def store_stats(connection: apsw.Connection, disk_bytes: int) -> StoreStats:
+    """Counts of the whole record."""
+    row = connection.execute(
+        "SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM vectors),"
+        " (SELECT count(*) FROM pending), (SELECT count(*) FROM threads),"
+        " (SELECT count(*) FROM resources)"
+    ).fetchone()
+    return StoreStats(*cast("_FiveCounts", row), disk_bytes)

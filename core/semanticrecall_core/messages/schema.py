@@ -1,0 +1,200 @@
+"""The database file `recall.db`: its format, and how it is made and recognised.
+
+Invariants first:
+  - A row of `messages` is the message. Everything else is derived from it or names it.
+  - Ids are compared by equality only (binary collation, no LIKE, no prefix).
+  - A `seq`, a `thread_key` and a `resource_key` are positive, grow, and are never used twice
+    (AUTOINCREMENT). A resource or thread without messages has no row; when it comes back it gets
+    a new key.
+  - `record.revision` counts operations that changed something. It grows with every such commit and
+    never goes back; a message's `revision` is the count at which it last changed.
+  - `vectors` rows of a message all carry that message's current revision, thread, time and role:
+    whoever changes the message changes or deletes them in the same commit.
+  - `pending` holds exactly the messages that are embeddable and have no vectors of the generation
+    in `record.generation_key`.
+
+Format 1 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 1):
+
+  record       one row: store_id (32 hex digits, random, made once), revision, generation_key.
+  generations  generation_key -> the embedder's generation text.
+  resources    resource_key -> resource_id.
+  threads      thread_key -> (resource_key, thread_id).
+  messages     numbers first, then hashes, ids, metadata and the long columns, so that scans read
+               no overflow pages. `role` is the number of `Role`; `embeddable` 0 or 1; `metadata`
+               compact JSON or NULL for none; `payload` the caller's bytes.
+               `content_hash` and `text_hash`: see rows.py. `checksum`: crc32 of the row, rows.py.
+  vectors      one row a chunk: `vector` is float32 little endian, `checksum` 64 bits over all
+               numbers and the vector, vector_rows.py. A rowid table with an index, since an
+               index-organised table spills long rows to overflow pages.
+  pending      see above.
+
+Pages are 8,192 bytes: five 384-dimension vectors to a page with 6 % lost, where 4,096-byte pages
+hold two with 20 % lost.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+import apsw
+
+from ..types.errors import CorruptDataError, FailedPreconditionError
+
+APPLICATION_ID = 0x53524D53
+FORMAT = 1
+PAGE_BYTES = 8192
+
+_TABLES = """
+CREATE TABLE record(
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  store_id TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  generation_key INTEGER NOT NULL
+) STRICT;
+CREATE TABLE generations(
+  generation_key INTEGER PRIMARY KEY AUTOINCREMENT,
+  generation TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE resources(
+  resource_key INTEGER PRIMARY KEY AUTOINCREMENT,
+  resource_id TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE threads(
+  thread_key INTEGER PRIMARY KEY AUTOINCREMENT,
+  resource_key INTEGER NOT NULL,
+  thread_id TEXT NOT NULL,
+  UNIQUE (resource_key, thread_id)
+) STRICT;
+CREATE TABLE messages(
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  resource_key INTEGER NOT NULL,
+  thread_key INTEGER NOT NULL,
+  role INTEGER NOT NULL,
+  create_time_ns INTEGER NOT NULL,
+  revision INTEGER NOT NULL,
+  embeddable INTEGER NOT NULL,
+  checksum INTEGER NOT NULL,
+  content_hash BLOB NOT NULL,
+  text_hash BLOB NOT NULL,
+  id TEXT NOT NULL,
+  group_id TEXT NOT NULL,
+  metadata TEXT,
+  author TEXT NOT NULL,
+  payload_type TEXT NOT NULL,
+  text TEXT NOT NULL,
+  payload BLOB NOT NULL,
+  UNIQUE (resource_key, id)
+) STRICT;
+CREATE INDEX messages_by_thread ON messages(thread_key, create_time_ns, seq);
+CREATE INDEX messages_by_time ON messages(resource_key, create_time_ns, seq);
+CREATE INDEX messages_by_group ON messages(thread_key, group_id, create_time_ns, seq)
+  WHERE group_id <> '';
+CREATE TABLE vectors(
+  vector_key INTEGER PRIMARY KEY,
+  resource_key INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  chunk INTEGER NOT NULL,
+  thread_key INTEGER NOT NULL,
+  create_time_ns INTEGER NOT NULL,
+  role INTEGER NOT NULL,
+  revision INTEGER NOT NULL,
+  generation_key INTEGER NOT NULL,
+  checksum INTEGER NOT NULL,
+  text_hash BLOB NOT NULL,
+  vector BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX vectors_by_message ON vectors(resource_key, seq, chunk);
+CREATE TABLE pending(
+  seq INTEGER PRIMARY KEY,
+  resource_key INTEGER NOT NULL
+) STRICT;
+CREATE INDEX pending_by_resource ON pending(resource_key);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordState:
+    """The one row of `record`."""
+
+    store_id: str
+    revision: int
+
+
+def ensure_schema(connection: apsw.Connection) -> RecordState:
+    """Make the tables in an empty database, or check that they are ours and not newer.
+
+    Raises:
+        FailedPreconditionError: another program's database, or a newer format.
+        CorruptDataError: the one row of `record` is gone.
+    """
+    application_id = connection.pragma("application_id")
+    version = connection.pragma("user_version")
+    if application_id == 0 and version == 0 and _is_empty(connection):
+        _create(connection)
+    elif application_id != APPLICATION_ID:
+        raise FailedPreconditionError(
+            "recall.db is not a database of this program; choose another data directory",
+            reason="FOREIGN_DATABASE",
+        )
+    elif version != FORMAT:
+        raise FailedPreconditionError(
+            f"recall.db has format {version}; this version reads format {FORMAT}. "
+            "Start the version that wrote it, or a newer one",
+            reason="FORMAT_UNKNOWN",
+        )
+    return read_record(connection)
+
+
+def read_record(connection: apsw.Connection) -> RecordState:
+    """The identity and the revision of the record.
+
+    Raises:
+        CorruptDataError: the row is gone.
+    """
+    row = connection.execute("SELECT store_id, revision FROM record WHERE one = 1").fetchone()
+    if row is None:
+        raise CorruptDataError("recall.db has lost its record row")
+    return RecordState(store_id=str(row[0]), revision=int(row[1]))
+
+
+def adopt_generation(connection: apsw.Connection, generation: str) -> int:
+    """Make `generation` the current one; returns its key.
+
+    Vectors of other generations stay until they are replaced, and are not served. Where the
+    generation is another than at the last opening, `pending` is made anew.
+    """
+    with connection:
+        connection.execute(
+            "INSERT INTO generations(generation) VALUES (?) ON CONFLICT DO NOTHING", (generation,)
+        )
+        key = int(
+            connection.execute(
+                "SELECT generation_key FROM generations WHERE generation = ?", (generation,)
+            ).get
+        )
+        if key != connection.execute("SELECT generation_key FROM record").get:
+            connection.execute("DELETE FROM pending")
+            connection.execute(
+                "INSERT INTO pending SELECT seq, resource_key FROM messages m WHERE embeddable = 1"
+                " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.resource_key = m.resource_key"
+                " AND v.seq = m.seq AND v.generation_key = ?)",
+                (key,),
+            )
+            connection.execute("UPDATE record SET generation_key = ?", (key,))
+    return key
+
+
+def _is_empty(connection: apsw.Connection) -> bool:
+    return not connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").get
+
+
+def _create(connection: apsw.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _TABLES.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute("INSERT INTO record VALUES (1, ?, 0, 0)", (secrets.token_hex(16),))
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.pragma("user_version", FORMAT)
+    connection.execute("COMMIT")

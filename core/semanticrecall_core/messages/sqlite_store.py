@@ -1,0 +1,249 @@
+"""The embedded message store: SQLite behind the `MessageStore` port."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import apsw
+import structlog
+
+from ..types.errors import CorruptDataError
+from ..types.filters import Filter
+from ..types.ports import CommitListener
+from ..types.values import (
+    AppendOutcome,
+    CallBudget,
+    Finding,
+    ForgetOutcome,
+    ForgetTarget,
+    ListQuery,
+    MessageDraft,
+    PartitionRows,
+    PendingRow,
+    StoredMessage,
+    StoreStats,
+    ThreadSummary,
+    VectorRecord,
+    WindowQuery,
+)
+from . import reading, verifying
+from .append import Append, append_bytes
+from .commit import Change, GroupCommit, QueueLimits
+from .connection import DatabaseFile, ReaderPool
+from .directory import DataDirectory
+from .forget import Forget
+from .journal import open_journal
+from .put_vectors import PutVectors, check_vectors, requeue, vector_bytes
+from .rows import stored_message
+from .transfer import TransferThread
+
+if TYPE_CHECKING:
+    from ..types.values import IntColumn
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How a store is opened.
+
+    Attributes:
+        clock: nanoseconds since the epoch, for messages without create_time.
+        allow_shared_file_system: open on a network or shared file system after all; SQLite then
+            keeps its index of the log in memory instead of a shared map.
+        accept_loss: open although acknowledged changes are missing.
+        readers_max: reads that go on at once.
+        vfs: SQLite's operating system layer; "" is the default.
+    """
+
+    clock: Callable[[], int] = time.time_ns
+    allow_shared_file_system: bool = False
+    accept_loss: bool = False
+    readers_max: int = 16
+    queue: QueueLimits = field(default_factory=QueueLimits)
+    vfs: str = ""
+
+
+class SqliteMessageStore:
+    """See `MessageStore` in types/ports.py for what each method promises."""
+
+    def __init__(
+        self, directory: Path, *, generation: str, options: StoreOptions | None = None
+    ) -> None:
+        """Lock the directory, open or make the record, start the writer thread.
+
+        Args:
+            directory: made (0700) if it is not there.
+            generation: identity of the vectors that are put and served; after a change every
+                embeddable message is pending again.
+
+        Raises:
+            StoreLockedError: another process holds the directory.
+            UnsafeEnvironmentError: a file system or SQLite that cannot keep a log.
+            FailedPreconditionError: a newer format or a foreign database.
+            CorruptDataError: acknowledged changes are missing, or the database is damaged.
+        """
+        options = options or StoreOptions()
+        self._clock = options.clock
+        self._directory = DataDirectory(
+            directory, allow_shared_file_system=options.allow_shared_file_system
+        )
+        try:
+            shared = self._directory.on_shared_file_system
+            file = DatabaseFile(
+                self._directory.database,
+                self._directory.lock,
+                options.vfs or ("unix-excl" if shared else ""),
+            )
+            opened = open_journal(
+                self._directory, file, generation, accept_loss=options.accept_loss
+            )
+        except BaseException:
+            self._directory.close()
+            raise
+        self._store_id = opened.store_id
+        self._generation_key = opened.generation_key
+        self._readers = ReaderPool(file, connections_max=options.readers_max)
+        self._writer = GroupCommit(opened.journal, options.queue)
+
+    @property
+    def store_id(self) -> str:
+        """Identity of this data directory; made once."""
+        return self._store_id
+
+    @property
+    def healthy(self) -> bool:
+        """Whether writes are taken."""
+        return self._writer.healthy
+
+    def subscribe(self, listener: CommitListener) -> None:
+        """Register the one listener, before the first write."""
+        self._writer.subscribe(listener)
+
+    def append(
+        self, resource_id: str, drafts: Sequence[MessageDraft], budget: CallBudget
+    ) -> list[AppendOutcome]:
+        """Store drafts in one transaction."""
+        if not drafts:
+            return []
+        operation = Append(resource_id, drafts, self._clock(), self._generation_key)
+        return self._writer.submit(operation, budget, size_bytes=append_bytes(drafts))
+
+    def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
+        """Store vectors whose row still has that revision."""
+        if not records:
+            return []
+        check_vectors(records)
+        operation = PutVectors(records, self._generation_key)
+        return self._writer.submit(operation, size_bytes=vector_bytes(records))
+
+    def pending(self, after_seq: int, limit: int) -> list[PendingRow]:
+        """Rows that wait to be embedded; a damaged row is logged and left out."""
+        with self._readers.read() as connection:
+            found = reading.pending_rows(connection, after_seq, limit)
+        rows: list[PendingRow] = []
+        for resource_id, row in found:
+            try:
+                text = stored_message(row, resource_id).text
+            except CorruptDataError:
+                _log.error("store_row_corrupt", seq=row[0])
+                continue
+            rows.append(PendingRow(resource_id, row[0], row[4], text))
+        return rows
+
+    def load_partition(self, resource_id: str) -> PartitionRows:
+        """All current vectors of a resource; damaged ones are logged and embedded again."""
+        with self._readers.read() as connection:
+            resource, columns = reading.partition_columns(
+                connection, resource_id, self._generation_key
+            )
+        if columns.corrupt_seqs:
+            _log.error("store_vectors_corrupt", seqs=columns.corrupt_seqs[:100])
+            self._writer.post(partial(_requeue, resource, columns.corrupt_seqs))
+        return columns.partition_rows()
+
+    def thread_key(self, resource_id: str, thread_id: str) -> int | None:
+        """The key of a thread."""
+        with self._readers.read() as connection:
+            return reading.thread_key(connection, resource_id, thread_id)
+
+    def seqs_matching(self, resource_id: str, condition: Filter) -> IntColumn:
+        """Sorted seqs of the resource's messages whose metadata match."""
+        with self._readers.read() as connection:
+            return reading.seqs_matching(connection, resource_id, condition)
+
+    def unknown_metadata_keys(self, resource_id: str, keys: frozenset[str]) -> tuple[str, ...]:
+        """Those of `keys` that no message of the resource carries, sorted."""
+        with self._readers.read() as connection:
+            return reading.unknown_metadata_keys(connection, resource_id, keys)
+
+    def seqs_of_ids(self, resource_id: str, message_ids: Sequence[str]) -> IntColumn:
+        """Sorted seqs of those ids that are there."""
+        with self._readers.read() as connection:
+            return reading.seqs_of_ids(connection, resource_id, message_ids)
+
+    def windows(self, query: WindowQuery) -> list[StoredMessage]:
+        """Hits and neighbours in answer order."""
+        with self._readers.read() as connection:
+            return reading.windows(connection, query)
+
+    def group(
+        self, resource_id: str, thread_id: str, group_id: str, limit: int
+    ) -> list[StoredMessage]:
+        """Messages of a group, at most limit + 1."""
+        with self._readers.read() as connection:
+            return reading.group(connection, resource_id, thread_id, group_id, limit)
+
+    def get(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
+        """The messages that are there, in the order of the ids, each once."""
+        with self._readers.read() as connection:
+            return reading.messages_of_ids(connection, resource_id, message_ids)
+
+    def list_messages(self, query: ListQuery) -> list[StoredMessage]:
+        """One page of history."""
+        with self._readers.read() as connection:
+            return reading.list_messages(connection, query)
+
+    def list_threads(
+        self, resource_id: str, limit: int, after: tuple[int, int] | None
+    ) -> list[ThreadSummary]:
+        """Threads, most recently active first."""
+        with self._readers.read() as connection:
+            return reading.list_threads(connection, resource_id, limit, after)
+
+    def transfer_thread(self, resource_id: str, thread_id: str, to_resource_id: str) -> int:
+        """Move a thread; returns its messages."""
+        return self._writer.submit(TransferThread(resource_id, thread_id, to_resource_id))
+
+    def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
+        """Remove messages, their vectors and threads that are empty then."""
+        return self._writer.submit(Forget(resource_id, target), frees_space=True)
+
+    def stats(self, resource_id: str | None) -> StoreStats:
+        """Counts of one resource or of all."""
+        with self._readers.read() as connection:
+            if resource_id is None:
+                return reading.store_stats(connection, self._directory.disk_bytes())
+            return reading.resource_stats(connection, resource_id)
+
+    def verify(self, resource_id: str | None) -> Iterator[Finding]:
+        """Read everything and yield what does not agree; see verifying.py for the kinds."""
+        return verifying.verify(self._readers.read, resource_id, self._generation_key)
+
+    def close(self) -> None:
+        """Finish accepted writes and let go of the directory. Safe to call twice."""
+        self._readers.close()
+        self._writer.close()
+        self._directory.close()
+
+
+def _requeue(
+    resource_key: int, seqs: tuple[int, ...], connection: apsw.Connection, _revision: int
+) -> Change[None]:
+    requeue(connection, resource_key, seqs)
+    return Change(None)
