@@ -9,9 +9,9 @@ becomes all zero): it is given whole numbers within [-127, 127] only, on which e
     <x, q> - <x', q'> = <x - x', q'> + <x, q - q'>
     |<x, q> - <x', q'>| <= |x - x'| |q'| + |x| |q - q'|        (Cauchy-Schwarz)
 
-The lengths on the right are computed, not estimated. A row with an outlier that was clipped has a
-far larger |x - x'| than the others: such rows are left out of the bound and handed out with every
-scan instead, as long as they are few.
+The errors on the right are computed, not estimated; |q'| is at most |q| + |q - q'|. A row with an
+outlier that was clipped has a far larger |x - x'| than the others: such rows are left out of the
+bound and handed out with every scan instead, as long as they are few.
 """
 
 from __future__ import annotations
@@ -53,27 +53,19 @@ def float_slack(dimensions: int) -> float:
     return (dimensions + 8) * 2.0**-23
 
 
-@dataclass(frozen=True, slots=True)
 class Probe:
-    """A checked query in every form that a scan needs.
+    """A checked query in every form that a scan needs. Read-only; made once a search.
 
     Attributes:
         vector, wide: shape (dimensions,), float32 and float64.
         codes: shape (1, dimensions), float32 whole numbers within [-127, 127].
         scale: codes / scale is close to the vector.
-        coded_length: |q'|.
-        error: |q - q'|.
+        error: no less than |q - q'|.
     """
 
-    vector: FloatRows
-    wide: NDArray[np.float64]
-    codes: FloatRows
-    scale: float
-    coded_length: float
-    error: float
+    __slots__ = ("codes", "error", "scale", "vector", "wide")
 
-    @classmethod
-    def of(cls, vector: FloatRows, dimensions: int) -> Probe:
+    def __init__(self, vector: FloatRows, dimensions: int) -> None:
         """Check and code a query.
 
         Raises:
@@ -83,22 +75,17 @@ class Probe:
             raise InvalidArgumentError.of(
                 "query_embedding", f"must be float32 with {dimensions} numbers"
             )
-        vector = np.ascontiguousarray(vector)
         wide = vector.astype(np.float64)
         if not abs(float(np.vecdot(wide, wide)) - 1.0) <= NORM_SQUARED_TOLERANCE:
             raise InvalidArgumentError.of("query_embedding", "must be finite and of unit length")
-        scale = CODE_MAX / float(np.abs(wide).max())
-        codes = np.rint(wide * scale)
-        coded = codes / scale
-        missing = wide - coded
-        return cls(
-            vector=vector,
-            wide=wide,
-            codes=codes.astype(np.float32).reshape(1, -1),
-            scale=scale,
-            coded_length=math.sqrt(np.vecdot(coded, coded)),
-            error=math.sqrt(np.vecdot(missing, missing)),
-        )
+        self.vector = np.ascontiguousarray(vector)
+        self.wide = wide
+        self.scale = CODE_MAX / float(np.abs(wide).max())
+        scaled = wide * self.scale
+        rounded = np.rint(scaled)
+        self.codes: FloatRows = rounded.astype(np.float32).reshape(1, -1)
+        scaled -= rounded
+        self.error = math.sqrt(np.vecdot(scaled, scaled)) / self.scale * (1.0 + 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +157,7 @@ class CodedRows:
 
     def error_bound(self, probe: Probe) -> float:
         """No row but the outliers has a true cosine further than this from its coded one."""
-        coding = self._error_max * probe.coded_length + LENGTH_MAX * probe.error
+        coding = self._error_max * (LENGTH_MAX + probe.error) + LENGTH_MAX * probe.error
         return coding + float_slack(len(probe.vector))
 
     def scan(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def search(view: View, query: VectorQuery, dimensions: int, tuning: Tuning) -> V
     """
     if query.top_k < 1:
         raise InvalidArgumentError.of("top_k", "must be at least 1")
-    probe = Probe.of(query.vector, dimensions)
+    probe = Probe(query.vector, dimensions)
     sources, candidates = _sources(view, query, tuning)
     hits = _nearest(sources, probe, query.top_k, tuning)
     return VectorAnswer(tuple(hits), candidates, view.searchable)
@@ -120,7 +120,7 @@ def _nearest(
 ) -> list[VectorHit]:
     if not sources:
         return []
-    wanted = top_k + tuning.margin_rows
+    wanted = 2 * top_k + tuning.margin_rows
     for _ in range(2):
         if 2 * wanted >= sum(source.rows for source in sources):
             break
@@ -151,7 +151,7 @@ def _candidates(source: Source, probe: Probe, wanted: int) -> Candidates:
     if len(outliers):
         if source.allowed is not None:
             outliers = outliers[source.allowed[outliers]]
-        exact = np.vecdot(part.block.vectors[outliers], probe.vector)
+        exact: Scores = np.vecdot(part.block.vectors[outliers], probe.vector)
         rows = np.concatenate((rows, outliers))
         scores = np.concatenate((scores, exact))
     return Candidates(source, rows, scores, slack, outside)
@@ -214,14 +214,13 @@ def _all_that_may_count(
 
 def _ranked(chosen: Sequence[tuple[Part, IntColumn]], probe: Probe, top_k: int) -> list[VectorHit]:
     """The top k messages among these rows, by exact scores."""
-    scores = np.concatenate([_exact(part.block.vectors, rows, probe) for part, rows in chosen])
-    seqs = np.concatenate([part.block.seqs[rows] for part, rows in chosen])
-    chunks = np.concatenate([part.block.chunks[rows] for part, rows in chosen])
-    counts = np.concatenate([part.block.chunk_counts[rows] for part, rows in chosen])
-    order = np.lexsort((chunks, seqs, -scores))
+    scores = _joined([_exact(part.block.vectors, rows, probe) for part, rows in chosen])
+    seqs = _joined([part.block.seqs[rows] for part, rows in chosen])
+    chunks = _joined([part.block.chunks[rows] for part, rows in chosen])
+    counts = _joined([part.block.chunk_counts[rows] for part, rows in chosen])
     hits: list[VectorHit] = []
     seen: set[int] = set()
-    for position in order:
+    for position in np.lexsort((chunks, seqs, -scores)):
         seq = int(seqs[position])
         if seq in seen:
             continue
@@ -233,12 +232,17 @@ def _ranked(chosen: Sequence[tuple[Part, IntColumn]], probe: Probe, top_k: int) 
     return hits
 
 
+def _joined(pieces: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
 def _exact(vectors: FloatRows, rows: IntColumn, probe: Probe) -> Scores:
     """Exact cosines of some rows, shape (len(rows),)."""
     if len(rows) <= RESCORED_ROWS_AT_ONCE:
-        wide = vectors[rows].astype(np.float64)
-        exact: Scores = np.vecdot(wide, probe.wide).astype(np.float32)
-        return exact.clip(-1.0, 1.0)
+        exact: Scores = np.vecdot(vectors[rows].astype(np.float64), probe.wide).astype(np.float32)
+        np.minimum(exact, 1.0, out=exact)
+        np.maximum(exact, -1.0, out=exact)
+        return exact
     pieces = range(0, len(rows), RESCORED_ROWS_AT_ONCE)
     return np.concatenate(
         [_exact(vectors, rows[start : start + RESCORED_ROWS_AT_ONCE], probe) for start in pieces]

@@ -35,15 +35,15 @@ class Tuning:
         coded_rows_min: from how many rows a sealed part has codes; below, float32 is as quick.
         segment_rows_max: largest part made by merging or loading; bounds the writer's pauses.
         dead_share_max: share of dead rows above which a part is written anew.
-        margin_rows: candidates beyond top_k that are scored exactly at first.
+        margin_rows: candidates beyond twice top_k that are scored exactly at first.
         gather_rows_max: with at most so many rows allowed, those alone are read.
     """
 
     tail_rows_max: int = 512
-    coded_rows_min: int = 1024
-    segment_rows_max: int = 32_768
+    coded_rows_min: int = 512
+    segment_rows_max: int = 16_384
     dead_share_max: float = 0.3
-    margin_rows: int = 60
+    margin_rows: int = 24
     gather_rows_max: int = 512
 
 

@@ -7,7 +7,7 @@ of a query is about messages, so that a mask never splits one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,15 +53,24 @@ class RowBlock:
 
     def take(self, keep: BoolMask | IntColumn) -> RowBlock:
         """Copies of the rows that a mask or an index names."""
-        return RowBlock(*(getattr(self, column.name)[keep] for column in fields(self)))
+        return RowBlock(*(getattr(self, name)[keep] for name in COLUMNS))
 
     def slice(self, start: int, stop: int) -> RowBlock:
         """Rows [start, stop) without copying them."""
-        return RowBlock(*(getattr(self, column.name)[start:stop] for column in fields(self)))
+        return RowBlock(*(getattr(self, name)[start:stop] for name in COLUMNS))
 
     def nbytes(self) -> int:
         """Bytes of all columns."""
-        return sum(getattr(self, column.name).nbytes for column in fields(self))
+        return len(self.seqs) * row_nbytes(self.vectors.shape[1])
+
+
+COLUMNS: tuple[str, ...] = tuple(RowBlock.__slots__)
+"""The names of a block's arrays, in the order of its constructor."""
+
+
+def row_nbytes(dimensions: int) -> int:
+    """Bytes of one row of a block: its vector, three long columns, two short, two of a byte."""
+    return 4 * dimensions + 3 * 8 + 2 * 4 + 2
 
 
 def concatenate(blocks: Sequence[RowBlock]) -> RowBlock:
@@ -69,10 +78,7 @@ def concatenate(blocks: Sequence[RowBlock]) -> RowBlock:
     if len(blocks) == 1:
         return blocks[0]
     return RowBlock(
-        *(
-            np.concatenate([getattr(block, column.name) for block in blocks])
-            for column in fields(RowBlock)
-        )
+        *(np.concatenate([getattr(block, name) for block in blocks]) for name in COLUMNS)
     )
 
 
@@ -111,7 +117,7 @@ def checked_block(
         raise error("a vector is not finite or not of unit length; embed its text anew")
     seqs = np.ascontiguousarray(rows.seqs, np.int64)
     chunks = np.ascontiguousarray(rows.chunks, np.int32)
-    order = _order(seqs, chunks)
+    order = order_by_seq(seqs, chunks)
     if order is not None:
         seqs, chunks, vectors = seqs[order], chunks[order], vectors[order]
     firsts = np.ones(count, np.bool_)
@@ -119,7 +125,7 @@ def checked_block(
     if bool(np.any((chunks[1:] == chunks[:-1]) & ~firsts[1:])):
         raise error("a message's chunk was given twice")
     starts = np.flatnonzero(firsts)
-    lengths = np.diff(starts, append=count)
+    lengths = np.append(starts[1:], count)[: len(starts)] - starts
     return RowBlock(
         seqs=seqs,
         thread_keys=_placed(np.ascontiguousarray(rows.thread_keys, np.int64), order),
@@ -155,10 +161,12 @@ def rows_of_seqs(block: RowBlock, ordered: bool, wanted: IntColumn) -> IntColumn
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
 
 
-def _order(seqs: IntColumn, chunks: SmallColumn) -> IntColumn | None:
+def order_by_seq(seqs: IntColumn, chunks: SmallColumn) -> IntColumn | None:
     """The order by (seq, chunk), None where it is that already."""
-    steps = np.diff(seqs)
-    if bool(np.all((steps > 0) | ((steps == 0) & (np.diff(chunks) > 0)))):
+    before, after = seqs[:-1], seqs[1:]
+    if bool((after > before).all()):
+        return None
+    if bool(((after > before) | ((after == before) & (chunks[1:] > chunks[:-1]))).all()):
         return None
     return np.lexsort((chunks, seqs))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .codes import CodedRows, Coder
-from .rows import RowBlock, concatenate, empty_block, rows_of_seqs
+from .rows import COLUMNS, RowBlock, concatenate, empty_block, order_by_seq, rows_of_seqs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,9 +54,9 @@ class Part:
     def without(self, seqs: IntColumn) -> Part:
         """This part with the messages `seqs` (sorted, unique) dead; itself if it has none."""
         block = self.block
-        if self.ordered and (
-            not len(block) or seqs[0] > block.seqs[-1] or seqs[-1] < block.seqs[0]
-        ):
+        # New messages have the largest seqs: most puts touch nothing that is there.
+        last = block.seqs[-1] if self.ordered else block.seqs.max()
+        if seqs[0] > last:
             return self
         rows = rows_of_seqs(block, self.ordered, seqs)
         if self.alive is not None:
@@ -98,10 +98,8 @@ def sealed(block: RowBlock, coder: Coder, coded_rows_min: int) -> Part:
 def merged(parts: Sequence[Part], coder: Coder, coded_rows_min: int) -> Part:
     """One sealed part of everything alive in `parts`; codes that are there are not made anew."""
     block = concatenate([part.live_block() for part in parts])
-    steps = np.diff(block.seqs)
-    order = None
-    if not bool(np.all((steps > 0) | ((steps == 0) & (np.diff(block.chunks) > 0)))):
-        order = np.lexsort((block.chunks, block.seqs))
+    order = order_by_seq(block.seqs, block.chunks)
+    if order is not None:
         block = block.take(order)
     if len(block) < coded_rows_min:
         return Part.whole(block, True, None)
@@ -153,7 +151,7 @@ class Tail:
         if stop > len(self._arrays):
             self._grow(stop)
         target = self._arrays.slice(start, stop)
-        for name in RowBlock.__slots__:
+        for name in COLUMNS:
             getattr(target, name)[...] = getattr(block, name)
         self._count = stop
         alive, rows, messages = None, 0, 0
@@ -174,6 +172,6 @@ class Tail:
     def _grow(self, rows: int) -> None:
         dimensions = self._arrays.vectors.shape[1]
         larger = empty_block(dimensions, min(self._rows_max, max(rows, 2 * len(self._arrays))))
-        for name in RowBlock.__slots__:
+        for name in COLUMNS:
             getattr(larger, name)[: self._count] = getattr(self._arrays, name)[: self._count]
         self._arrays = larger
