@@ -10,6 +10,8 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = "clients/python/semanticrecall"
 OWN = {"benchmarks", "semanticrecall", "semanticrecall_core", "semanticrecall_server"}
@@ -39,6 +41,16 @@ def declared(*extras: str) -> set[str]:
     return {requirement_name(requirement) for requirement in requirements} - {project()["name"]}
 
 
+def late_import(node: ast.Call) -> str | None:
+    """The module that `importlib.import_module("module")` imports."""
+    named = isinstance(node.func, ast.Attribute | ast.Name) and (
+        node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+    )
+    if named == "import_module" and node.args and isinstance(node.args[0], ast.Constant):
+        return str(node.args[0].value)
+    return None
+
+
 def imported_modules(path: Path) -> set[str]:
     """Dotted names of the modules that a file imports by absolute name."""
     names: set[str] = set()
@@ -48,6 +60,8 @@ def imported_modules(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names.add(node.module)
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and (name := late_import(node)):
+            names.add(name)
     return names
 
 
@@ -77,6 +91,17 @@ def test_all_packages_import_what_is_declared_and_nothing_else() -> None:
     wanted = declared("cli", "server")
     assert used - wanted == set()
     assert wanted - used == DATA_ONLY
+
+
+@pytest.mark.parametrize(
+    ("distribution", "home"),
+    [("faiss-cpu", "vectors"), ("apsw", "messages"), ("onnxruntime", "embedding")],
+)
+def test_an_engine_of_others_is_known_to_one_part(distribution: str, home: str) -> None:
+    parts = [path for path in (ROOT / "core/semanticrecall_core").iterdir() if path.is_dir()]
+    others = [f"{path.relative_to(ROOT)}" for path in parts if path.name != home]
+    assert distribution in distributions_used(f"core/semanticrecall_core/{home}")
+    assert distribution not in distributions_used("server", CLIENT, *others)
 
 
 def test_benchmarks_import_what_is_declared() -> None:
