@@ -1,0 +1,59 @@
+"""Timing, percentiles and the account of the machine, shared by the benchmarks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Percentiles of one series, in milliseconds."""
+
+    count: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+    @classmethod
+    def of_seconds(cls, seconds: Sequence[float]) -> Latency:
+        """Nearest-rank percentiles."""
+        ordered = sorted(seconds)
+
+        def at(share: float) -> float:
+            return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
+
+        return cls(len(ordered), at(0.50), at(0.95), at(0.99))
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def machine() -> str:
+    """Processor, cores, kernel and Python, in one line."""
+    model = "unknown processor"
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        flags = next((line for line in lines if line.startswith("flags")), "")
+        if names:
+            model = names[0] + (", AVX-512 VNNI" if "avx512_vnni" in flags else "")
+    return (
+        f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

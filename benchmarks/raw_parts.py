@@ -1,0 +1,70 @@
+"""The parts of a recall by themselves: one embedding, one scan. No code of ours around them.
+
+They are the floor that a recall is compared with: onnxruntime on the model's graph with the
+tokenizer before it, and FAISS over as many codes as the resource has messages.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import faiss
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from semanticrecall_core.embedding.provision import find_model
+
+DIMENSIONS = 384
+SCALE_CLIP = 0.30
+CANDIDATES = 20
+
+
+class RawEmbed:
+    """Tokenize and run the model's graph for one text; shape (384,)."""
+
+    def __init__(self) -> None:
+        files = find_model()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = onnxruntime.InferenceSession(
+            files.read_graph(), options, providers=["CPUExecutionProvider"]
+        )
+        self._tokenizer = Tokenizer.from_buffer(files.read_tokenizer())
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(files.spec.max_tokens)
+
+    def __call__(self, text: str) -> NDArray[np.float32]:
+        """One vector."""
+        ids = np.array([self._tokenizer.encode(text).ids], dtype=np.int64)
+        vector: NDArray[np.float32] = self._session.run(None, {"input_ids": ids})[0][0]
+        return vector
+
+
+class RawScan:
+    """An int8 scan for the 20 nearest of `rows` random unit vectors: one FAISS call."""
+
+    def __init__(self, rows: int, *, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        vectors = rng.standard_normal((rows, DIMENSIONS), dtype=np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        self._index = faiss.IndexScalarQuantizer(
+            DIMENSIONS, faiss.ScalarQuantizer.QT_8bit_direct_signed, faiss.METRIC_INNER_PRODUCT
+        )
+        faiss.omp_set_num_threads(1)
+        self._index.add(_scaled(vectors))
+
+    def __call__(self, vector: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Positions of the nearest."""
+        ids: NDArray[np.int64] = self._index.search(_scaled(vector[np.newaxis]), CANDIDATES)[1]
+        return ids
+
+
+def _scaled(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    scaled: NDArray[np.float32] = np.rint(np.clip(vectors / SCALE_CLIP, -1, 1) * 127)
+    return scaled
