@@ -110,6 +110,9 @@ def checked_block(
     if any(column.shape != (count,) for column in columns):
         raise error("vector columns differ in length; read the rows anew")
     vectors = rows.vectors
+    if not len(vectors) and not count:
+        # A record without vectors cannot tell how many numbers they would have.
+        return empty_block(dimensions)
     if vectors.shape != (count, dimensions) or vectors.dtype != np.float32:
         raise error(f"vectors must be float32 of shape ({count}, {dimensions})")
     vectors = np.ascontiguousarray(vectors)
