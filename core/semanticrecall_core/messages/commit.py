@@ -70,6 +70,11 @@ class Journal(Protocol):
         """The last durable revision."""
         ...
 
+    @property
+    def trusted(self) -> bool:
+        """False from a failed sync until the database was verified anew. Any thread may ask."""
+        ...
+
     def begin(self) -> apsw.Connection:
         """Start a transaction; SemanticRecallError where the database cannot be used now."""
         ...
@@ -166,8 +171,13 @@ class GroupCommit:
 
     @property
     def healthy(self) -> bool:
-        """Whether the thread lives and takes work."""
-        return self._failure is None and not self._closing and self._thread.is_alive()
+        """Whether the thread lives, takes work, and trusts its database."""
+        return (
+            self._failure is None
+            and not self._closing
+            and self._thread.is_alive()
+            and self._journal.trusted
+        )
 
     def subscribe(self, listener: CommitListener) -> None:
         """Register the one listener."""

@@ -137,7 +137,7 @@ class _Compiler:
 def _by_type(values: Sequence[Scalar]) -> tuple[list[str], list[float], list[str]]:
     """Strings, numbers, and the JSON words true, false and null, each without repeats."""
     texts = sorted({v for v in values if isinstance(v, str)})
-    numbers = sorted({float(v) for v in values if isinstance(v, float) and v is not True})
+    numbers = sorted({float(v) for v in values if isinstance(v, float)})
     words = [
         word
         for word, value in (("true", True), ("false", False), ("null", None))

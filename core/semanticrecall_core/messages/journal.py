@@ -116,6 +116,7 @@ class RecordJournal:
         self._store_id = state.store_id
         self._revision = state.revision
         self._trusted = True
+        self._ballast_there = False
         self._log_pages = 1  # unknown: whatever the last process left
         self._checkpoint_at = CHECKPOINT_PAGES
         self._connection = connection
@@ -129,6 +130,11 @@ class RecordJournal:
     def revision(self) -> int:
         """The last durable revision."""
         return self._revision
+
+    @property
+    def trusted(self) -> bool:
+        """False from a failed sync until the database was verified anew."""
+        return self._trusted
 
     def begin(self) -> apsw.Connection:
         """Start a transaction."""
@@ -162,6 +168,7 @@ class RecordJournal:
     def make_room(self) -> None:
         """Checkpoint, so that the log starts over in place, and give up the ballast."""
         self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._ballast_there = False
         if self._directory.release_ballast():
             _log.warning("store_ballast_released")
 
@@ -180,8 +187,10 @@ class RecordJournal:
             if idle_s >= _TRUNCATE_IDLE_S:
                 self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
             pause.append(_TRUNCATE_IDLE_S)
-        if not self._directory.has_ballast() and not self._directory.restore_ballast():
-            pause.append(_BALLAST_RETRY_S)
+        if not self._ballast_there:
+            self._ballast_there = self._directory.restore_ballast()
+            if not self._ballast_there:
+                pause.append(_BALLAST_RETRY_S)
         return min(pause, default=None)
 
     def close(self) -> None:

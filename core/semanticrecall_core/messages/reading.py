@@ -43,6 +43,17 @@ def thread_key(connection: apsw.Connection, resource_id: str, thread_id: str) ->
     return None if row is None or row[0] is None else int(row[0])
 
 
+def recent_resources(connection: apsw.Connection, limit: int) -> list[str]:
+    """Resources by the time of their newest message, newest first: one index seek each."""
+    rows = connection.execute(
+        "SELECT resource_id, (SELECT create_time_ns FROM messages m"
+        " WHERE m.resource_key = r.resource_key ORDER BY create_time_ns DESC LIMIT 1) AS newest"
+        " FROM resources r WHERE newest IS NOT NULL ORDER BY newest DESC, resource_key LIMIT ?1",
+        (limit,),
+    )
+    return [str(row[0]) for row in rows]
+
+
 def messages_of_ids(
     connection: apsw.Connection, resource_id: str, message_ids: Sequence[str]
 ) -> list[StoredMessage]:

@@ -24,6 +24,8 @@ from ..types.values import MessageDraft, Role, StoredMessage
 _CONTENT = struct.Struct("<B7I")
 _NUMBERS = struct.Struct("<5q2B6I")
 
+_ROLES = {int(role): role for role in Role}  # an enum's own look-up costs a microsecond
+
 Keys = tuple[int, int, int, int, int, int, int]
 Texts = tuple[str, str, str, str, str, str]
 
@@ -70,6 +72,13 @@ def message_checksum(keys: Keys, texts: Texts, payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32("".join(texts).encode(), zlib.crc32(header)))
 
 
+def _sound(keys: Keys, texts: Texts, payload: bytes, checksum: int) -> bool:
+    try:
+        return message_checksum(keys, texts, payload) == checksum
+    except struct.error:  # a number that no row can hold
+        return False
+
+
 def stored_message(row: tuple[Any, ...], resource_id: str) -> StoredMessage:
     """A row of MESSAGE_COLUMNS as a message.
 
@@ -79,17 +88,14 @@ def stored_message(row: tuple[Any, ...], resource_id: str) -> StoredMessage:
     keys: Keys = row[0:7]
     texts: Texts = row[7:13]
     payload: bytes = row[13]
-    try:
-        sound = message_checksum(keys, texts, payload) == row[14] and row[15] is not None
-        role = Role(keys[5])
-    except (struct.error, ValueError):  # a number out of its range
-        sound = False
-    if not sound:
+    thread_id: str | None = row[15]
+    role = _ROLES.get(keys[5])
+    if role is None or thread_id is None or not _sound(keys, texts, payload, row[14]):
         raise CorruptDataError(f"message row {keys[0]} does not match its checksum")
     return StoredMessage(
         keys[0],
         resource_id,
-        row[15],
+        thread_id,
         texts[0],
         role,
         texts[1],

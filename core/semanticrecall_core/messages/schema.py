@@ -164,24 +164,31 @@ def adopt_generation(connection: apsw.Connection, generation: str) -> int:
     Vectors of other generations stay until they are replaced, and are not served. Where the
     generation is another than at the last opening, `pending` is made anew.
     """
-    with connection:
+    row = connection.execute(
+        "SELECT g.generation_key, r.generation_key FROM record r"
+        " LEFT JOIN generations g ON g.generation = ?",
+        (generation,),
+    ).fetchone()
+    if row is not None and row[0] is not None and row[0] == row[1]:
+        return int(row[0])
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "INSERT INTO generations(generation) VALUES (?) ON CONFLICT DO NOTHING", (generation,)
+    )
+    key = int(
         connection.execute(
-            "INSERT INTO generations(generation) VALUES (?) ON CONFLICT DO NOTHING", (generation,)
-        )
-        key = int(
-            connection.execute(
-                "SELECT generation_key FROM generations WHERE generation = ?", (generation,)
-            ).get
-        )
-        if key != connection.execute("SELECT generation_key FROM record").get:
-            connection.execute("DELETE FROM pending")
-            connection.execute(
-                "INSERT INTO pending SELECT seq, resource_key FROM messages m WHERE embeddable = 1"
-                " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.resource_key = m.resource_key"
-                " AND v.seq = m.seq AND v.generation_key = ?)",
-                (key,),
-            )
-            connection.execute("UPDATE record SET generation_key = ?", (key,))
+            "SELECT generation_key FROM generations WHERE generation = ?", (generation,)
+        ).get
+    )
+    connection.execute("DELETE FROM pending")
+    connection.execute(
+        "INSERT INTO pending SELECT seq, resource_key FROM messages m WHERE embeddable = 1"
+        " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.resource_key = m.resource_key"
+        " AND v.seq = m.seq AND v.generation_key = ?)",
+        (key,),
+    )
+    connection.execute("UPDATE record SET generation_key = ?", (key,))
+    connection.execute("COMMIT")
     return key
 
 

@@ -118,7 +118,7 @@ class SqliteMessageStore:
 
     @property
     def healthy(self) -> bool:
-        """Whether writes are taken."""
+        """False after the writer died or a sync failed and the store was not yet reopened."""
         return self._writer.healthy
 
     def subscribe(self, listener: CommitListener) -> None:
@@ -223,6 +223,11 @@ class SqliteMessageStore:
     def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
         """Remove messages, their vectors and threads that are empty then."""
         return self._writer.submit(Forget(resource_id, target), frees_space=True)
+
+    def recent_resources(self, limit: int) -> list[str]:
+        """Resources by the time of their newest message, newest first."""
+        with self._readers.read() as connection:
+            return reading.recent_resources(connection, limit)
 
     def stats(self, resource_id: str | None) -> StoreStats:
         """Counts of one resource or of all."""
