@@ -1,0 +1,1 @@
+"""The sidecar: gRPC service, settings, security and life cycle around the engine."""

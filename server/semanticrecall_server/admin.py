@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from google.protobuf.message import Message
+
 from semanticrecall.v1 import admin_pb2
 from semanticrecall_core.engine import Engine, VerifyReport
 from semanticrecall_core.types.errors import UnimplementedError

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from google.protobuf.timestamp_pb2 import Timestamp
+
 from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_core.types.errors import InvalidArgumentError, SemanticRecallError
 from semanticrecall_core.types.values import (

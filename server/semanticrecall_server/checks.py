@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
+
 from semanticrecall_core.types.errors import FieldViolation, InvalidArgumentError
 
 from .config import ID_BYTES_MAX

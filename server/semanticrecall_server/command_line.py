@@ -125,6 +125,7 @@ def parser() -> argparse.ArgumentParser:
     """A parser with one flag for each setting, grouped by topic."""
     made = argparse.ArgumentParser(
         prog=PROGRAM,
+        usage=f"{PROGRAM} [options]",
         description="Serve semantic recall over gRPC.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -139,7 +140,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _add_flag(section: argparse._ArgumentGroup, option: Option) -> None:
+def _add_flag(section: Any, option: Option) -> None:
     notes = [f"{option.bounds}" if option.bounds else "", f"default {option.default}"]
     notes = [note for note in notes if note and note != "default "]
     text = option.help + (f" [{'; '.join(notes)}]" if notes else "")

@@ -8,6 +8,7 @@ the environment, the environment over the file, the file over the default.
 from __future__ import annotations
 
 import os
+import tomllib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,9 @@ from pydantic_settings import (
 from .listen import Address, TcpAddress, parse_address
 
 ENVIRONMENT_PREFIX = "SEMANTICRECALL_"
+CLIENT_VARIABLES = {"SEMANTICRECALL_ADDRESS", "SEMANTICRECALL_TOKEN"}
+"""Variables of the clients, which may share an environment with the server."""
+
 MESSAGE_OVERHEAD_BYTES = 8 * 1024
 """Room for ids, names, times and framing beside a message's text, metadata and payload."""
 
@@ -332,7 +336,11 @@ class Settings(BaseSettings):
         path = Path(os.path.expanduser(named))
         if not path.is_file():
             raise SettingsError(f"--config: {path} is not a file")
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=path)
+        try:
+            file = TomlConfigSettingsSource(settings_cls, toml_file=path)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            raise SettingsError(f"--config: {path} cannot be read as TOML: {error}") from None
+        return init_settings, env_settings, file
 
     @field_validator("listen", "filter_keys", mode="before")
     @classmethod
@@ -503,6 +511,7 @@ def _described(error: ValidationError) -> str:
 def unknown_variables() -> list[str]:
     """Environment variables with our prefix that set nothing, e.g. misspelt ones."""
     known = {f"{ENVIRONMENT_PREFIX}{name}".upper() for name in Settings.model_fields}
+    known |= CLIENT_VARIABLES
     return sorted(
         name
         for name in os.environ

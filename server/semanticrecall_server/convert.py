@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_core.types.errors import InvalidArgumentError, UnimplementedError
 from semanticrecall_core.types.filters import FILTER_DEPTH_MAX, Filter, parse_filter

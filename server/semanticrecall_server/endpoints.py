@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
+
 from semanticrecall.v1 import admin_pb2, recall_pb2
 from semanticrecall_core.types.errors import SemanticRecallError
 from semanticrecall_core.types.values import CallBudget
 
 from .answers import Clock
-from .errors import abort, known_error, status_code
+from .errors import AnswerTooLargeError, abort, known_error, status_code
 from .gate import Gate, Services
 from .lanes import Lane
 from .logs import Logger
@@ -65,11 +66,17 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What all endpoints share."""
+    """What all endpoints share.
+
+    Attributes:
+        answer_bytes_max: no unary answer is longer, whatever is in it; clients refuse longer ones
+            with an error that says less.
+    """
 
     gate: Gate
     lanes: Lanes
     deadlines: Deadlines
+    answer_bytes_max: int
     metrics: Metrics
     log: Logger
 
@@ -219,7 +226,12 @@ async def run_unary(
         budget.check()
         call = Call(budget, Clock(arrived, time.monotonic()))
         request = decode(raw, method.request)
-        return method.handler(services, request, call).SerializeToString()
+        answer = method.handler(services, request, call).SerializeToString()
+        if len(answer) > runtime.answer_bytes_max:
+            raise AnswerTooLargeError(
+                f"the answer would be larger than {runtime.answer_bytes_max} bytes; ask for less"
+            )
+        return answer
 
     return await method.lane(runtime.lanes, raw).run(job, budget, len(raw))
 

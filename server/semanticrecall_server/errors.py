@@ -29,6 +29,7 @@ from pathlib import PurePath
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
+
 from semanticrecall.v1 import types_pb2
 from semanticrecall_core.types.errors import (
     AlreadyExistsError,

@@ -7,8 +7,8 @@ end, and `wait_until_empty` returns when the last accepted call has been answere
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 
@@ -44,6 +44,7 @@ class Gate:
         self._phase = Phase.STARTING
         self._services: Services | None = None
         self._inside = 0
+        self._draining = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self._streams: set[Callable[[], None]] = set()
@@ -67,15 +68,21 @@ class Gate:
     def drain(self) -> None:
         """Let nobody in any more and ask open streams to end."""
         self._phase = Phase.DRAINING
+        self._draining.set()
         for end_stream in tuple(self._streams):
             end_stream()
+
+    async def wait_until_draining(self, timeout_s: float) -> None:
+        """Wait for draining to begin, at most so long."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._draining.wait(), timeout_s)
 
     async def wait_until_empty(self) -> None:
         """Wait for the last call inside to end."""
         await self._empty.wait()
 
     @contextmanager
-    def enter(self) -> Iterator[Services]:
+    def enter(self) -> Generator[Services]:
         """Hold a place for one call.
 
         Raises:
@@ -94,7 +101,7 @@ class Gate:
                 self._empty.set()
 
     @contextmanager
-    def on_drain(self, end_stream: Callable[[], None]) -> Iterator[None]:
+    def on_drain(self, end_stream: Callable[[], None]) -> Generator[None]:
         """Call `end_stream` when draining begins."""
         self._streams.add(end_stream)
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+
 from semanticrecall.v1 import admin_pb2, recall_pb2
 from semanticrecall_core.engine import Engine
 
@@ -40,6 +42,9 @@ HEALTH_SERVICES = ("", RECALL_SERVICE, ADMIN_SERVICE)
 HEALTH_INTERVAL_S = 1.0
 LAST_WRITES_S = 0.5
 """After the last call has been answered: time for its bytes to leave."""
+
+ANSWER_FRAME_BYTES = 1024 * 1024
+"""Room beside the messages of an answer: context text, scores, framing."""
 
 EXPORT_DEADLINE_S = 3_600.0
 RECALL_RETRY_MS = 100
@@ -127,6 +132,7 @@ class Sidecar:
         self._probes: ProbeServer | None = None
         self._sockets: list[Path] = []
         self.addresses: tuple[Address, ...] = ()
+        self.has_served = False
 
     @property
     def metrics(self) -> Metrics:
@@ -148,7 +154,8 @@ class Sidecar:
         """
         settings = self._settings
         tokens, credentials = load_tokens(settings), load_credentials(settings)
-        self._claim = await asyncio.to_thread(self._parts.claim, settings)
+        claim = await asyncio.to_thread(self._parts.claim, settings)
+        self._claim = claim
         interceptors: list[grpc.aio.ServerInterceptor] = []
         if tokens is not None:
             interceptors.append(TokenInterceptor(tokens, self._metrics.refused_token))
@@ -163,10 +170,11 @@ class Sidecar:
         self._start_probes()
         await self._server.start()
         self._log.info("listening", addresses=[address.target for address in self.addresses])
-        engine = await asyncio.to_thread(self._load, self._claim)
+        engine = await asyncio.to_thread(self._load, claim)
         self._engine = engine
         self._metrics.watch(self._readings)
         self._gate.open(self._services(engine))
+        self.has_served = True
         await self._show_health(serving=self._gate.phase is Phase.SERVING)
         self._log.info(
             "serving",
@@ -194,7 +202,14 @@ class Sidecar:
         deadlines = Deadlines(
             settings.deadline_default_ms / 1000, settings.deadline_max_ms / 1000, EXPORT_DEADLINE_S
         )
-        runtime = Runtime(self._gate, self._lanes, deadlines, self._metrics, self._log)
+        runtime = Runtime(
+            self._gate,
+            self._lanes,
+            deadlines,
+            settings.answer_bytes_max + ANSWER_FRAME_BYTES,
+            self._metrics,
+            self._log,
+        )
         recall = {method.name: unary_endpoint(runtime, method) for method in RECALL_UNARY}
         for name in ("RecallStream", "IndexStream"):
             recall[name] = client_stream_endpoint(runtime, name)
@@ -260,7 +275,7 @@ class Sidecar:
                 self._log.error("health_changed", healthy=healthy)
                 await self._show_health(serving=healthy)
                 was_healthy = healthy
-            await asyncio.sleep(HEALTH_INTERVAL_S)
+            await self._gate.wait_until_draining(HEALTH_INTERVAL_S)
 
     async def _show_health(self, *, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse
@@ -300,16 +315,18 @@ class Sidecar:
         self._log.info("stopped")
 
     def _close(self) -> None:
-        for lane in self._lanes.all():
-            lane.close()
-        if self._engine is not None:
-            self._engine.stop()
-        elif self._claim is not None:
-            self._claim.close()
-        if self._probes is not None:
-            self._probes.stop()
-        for path in self._sockets:
-            path.unlink(missing_ok=True)
+        with ExitStack() as steps:
+            # In reverse order; each is done whatever becomes of the others.
+            for path in self._sockets:
+                steps.callback(path.unlink, missing_ok=True)
+            if self._probes is not None:
+                steps.callback(self._probes.stop)
+            if self._engine is not None:
+                steps.callback(self._engine.stop)
+            elif self._claim is not None:
+                steps.callback(self._claim.close)
+            for lane in self._lanes.all():
+                steps.callback(lane.close)
 
 
 def _bind_tcp(
@@ -344,13 +361,15 @@ async def run_sidecar(
     """Start, serve until `stop` is set, drain, stop.
 
     Raises:
-        Exception: what made the start fail, after everything was let go.
+        Exception: what made the start or the health watch fail, after everything was let go.
     """
     try:
         await sidecar.start()
         watching = asyncio.ensure_future(sidecar.watch_health())
-        await stop.wait()
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((watching, stopping), return_when=asyncio.FIRST_COMPLETED)
         await sidecar.drain(drain_grace_s, hurry)
-        watching.cancel()
+        stopping.cancel()
+        await watching
     finally:
         await sidecar.stop()

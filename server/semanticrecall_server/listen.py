@@ -13,7 +13,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +115,7 @@ def remove_stale_socket(path: Path) -> None:
 
 
 @contextmanager
-def private_socket(path: Path) -> Iterator[None]:
+def private_socket(path: Path) -> Generator[None]:
     """Bind a Unix socket inside this context: nobody else binds it, mode 0600 from the start.
 
     The lock is on the directory and leaves no file behind.

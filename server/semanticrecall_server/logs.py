@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any, Protocol, TextIO, cast
 
 import structlog
@@ -53,6 +54,26 @@ class ForeignRecords(logging.Handler):
         )
 
 
+def _kind_of(value: object) -> str:
+    """Stands for a value that JSON does not know: its type, never its text."""
+    return f"<{type(value).__name__}>"
+
+
+def _without_texts(
+    logger: object, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Reduce exceptions among the fields to their types, whoever logged them."""
+    del logger, method
+    raised = event.pop("exc_info", None)
+    if raised:
+        error = sys.exc_info()[1] if raised is True else raised
+        event["exception"] = _kind_of(error[1] if isinstance(error, tuple) else error)
+    for name, value in event.items():
+        if isinstance(value, BaseException):
+            event[name] = _kind_of(value)
+    return event
+
+
 def configure_logs(level: str, form: str, stream: TextIO | None = None) -> Logger:
     """Set up the process's logs and return the server's logger.
 
@@ -66,9 +87,10 @@ def configure_logs(level: str, form: str, stream: TextIO | None = None) -> Logge
     if form == "console":
         render = structlog.dev.ConsoleRenderer(colors=target.isatty())
     else:
-        render = structlog.processors.JSONRenderer()
+        render = structlog.processors.JSONRenderer(default=_kind_of)
     structlog.configure(
         processors=[
+            _without_texts,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             render,

@@ -63,9 +63,9 @@ def serve(
         signals.install()
         guards.prepare_process()
     from semanticrecall_core.embedding.threads import worker_threads
-    from semanticrecall_core.types.errors import SemanticRecallError
 
     from .assembly import default_parts
+    from .errors import code_places, exception_name, known_error
     from .lifecycle import Sidecar, run_sidecar
     from .logs import configure_logs
 
@@ -73,19 +73,23 @@ def serve(
     for name in unknown_variables():
         log.warning("unknown_environment_variable", name=name)
 
+    sidecar: Sidecar | None = None
+
     async def live() -> None:
+        nonlocal sidecar
         stop, hurry = asyncio.Event(), asyncio.Event()
         _listen_for_signals(signals, settings, (stop, hurry), log)
-        sidecar = Sidecar(
-            settings, parts or default_parts(), log, settings.recall_threads or worker_threads()
-        )
+        threads = settings.recall_threads or worker_threads()
+        sidecar = Sidecar(settings, parts or default_parts(), log, threads)
         await run_sidecar(sidecar, settings.drain_grace_ms / 1000, stop, hurry)
 
     try:
         asyncio.run(live())
-    except SemanticRecallError as error:
-        log.error("not_started", reason=error.reason, message=error.message)
-        return _refuse(error.message)
+    except Exception as error:
+        if sidecar is None or not sidecar.has_served:
+            return _refuse(known_error(error, log).message)
+        log.error("failed", exception=exception_name(error), at=code_places(error))
+        return EXIT_FAILED
     return EXIT_OK
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 from google.protobuf import struct_pb2
+
 from semanticrecall_core.types.errors import InvalidArgumentError
 
 METADATA_DEPTH_MAX = 16

@@ -21,6 +21,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
 from semanticrecall_core.engine import Engine
 from semanticrecall_core.types.values import RecallInfo
 
@@ -222,7 +223,7 @@ def _handler(probes: Probes) -> type[BaseHTTPRequestHandler]:
         server_version = "semanticrecall"
         sys_version = ""
 
-        def do_GET(self) -> None:  # noqa: N802 - the name http.server asks for
+        def do_GET(self) -> None:
             """One probe or scrape."""
             if self.path == "/metrics":
                 self._send(200, probes.metrics())

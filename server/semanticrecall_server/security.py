@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+
 from semanticrecall_core.types.errors import UnsafeEnvironmentError
 
 from .config import Settings
@@ -106,7 +107,7 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         self._tokens = tokens
         self._refused = refused
         # A stream-stream handler answers at once, whatever kind of call the client makes.
-        self._refusal = grpc.stream_stream_rpc_method_handler(self._refuse)
+        self._refusal: Any = grpc.stream_stream_rpc_method_handler(self._refuse)
 
     async def intercept_service(
         self,

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import Message
+
 from semanticrecall.v1 import admin_pb2, recall_pb2
 from semanticrecall_core.types.errors import (
     FieldViolation,

@@ -6,10 +6,11 @@ and what cannot be read is INVALID_ARGUMENT that names the field where it can be
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+
 from semanticrecall_core.types.errors import InvalidArgumentError
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -41,7 +42,8 @@ def decode(raw: bytes, kind: type[MessageT]) -> MessageT:
     try:
         return kind.FromString(raw)
     except DecodeError:
-        path, description = _locate(raw, kind.DESCRIPTOR)
+        descriptor = cast(Descriptor, kind.DESCRIPTOR)
+        path, description = _locate(raw, descriptor)
         raise InvalidArgumentError.of(path, description) from None
 
 

@@ -7,6 +7,7 @@ with running(tmp_path, parts_of(engine), top_k_max=5) as server:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
@@ -17,13 +18,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
+
 from semanticrecall.v1 import types_pb2
 from semanticrecall.v1.admin_pb2_grpc import AdminServiceStub
 from semanticrecall.v1.recall_pb2_grpc import RecallServiceStub
@@ -108,6 +109,8 @@ class InProcessServer(Stubs):
         self._parts = parts
         self._recall_threads = recall_threads
         self._log = io.StringIO()
+        self._logged = threading.Condition()
+        self._events: set[str] = set()
         self._listening = threading.Event()
         self._serving = threading.Event()
         self._failure: BaseException | None = None
@@ -124,13 +127,24 @@ class InProcessServer(Stubs):
             raise TimeoutError("the server did not begin to listen")
         self._raise_failure()
         super().__init__(self.sidecar.addresses[0].target)
-        if wait and not self._serving.wait(START_TIMEOUT_S):
+        if wait:
+            self.wait_serving()
+
+    def wait_serving(self) -> None:
+        """Wait until calls are answered."""
+        if not self._serving.wait(START_TIMEOUT_S):
             raise TimeoutError("the server did not begin to serve")
         self._raise_failure()
 
+    def wait_for_log(self, event: str) -> None:
+        """Wait until this event was logged."""
+        with self._logged:
+            assert self._logged.wait_for(lambda: event in self._events, START_TIMEOUT_S), event
+
     def begin_stop(self) -> None:
         """What SIGTERM does."""
-        self._loop.call_soon_threadsafe(self._stop.set)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has already stopped
+            self._loop.call_soon_threadsafe(self._stop.set)
 
     def hurry(self) -> None:
         """What a second SIGTERM does."""
@@ -140,7 +154,9 @@ class InProcessServer(Stubs):
         """Wait for the end."""
         self._thread.join(STOP_TIMEOUT_S)
         assert not self._thread.is_alive(), "the server did not stop"
-        self._raise_failure()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def stop(self) -> None:
         """Stop and wait."""
@@ -182,6 +198,9 @@ class InProcessServer(Stubs):
 
     def announce(self, event: str) -> None:
         """Called for every log event."""
+        with self._logged:
+            self._events.add(event)
+            self._logged.notify_all()
         if event == "listening":
             self._listening.set()
         elif event == "serving":
@@ -209,7 +228,7 @@ class _Announcing:
         self._log.error(event, **fields)
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(
     directory: Path, parts: Parts, *, recall_threads: int = 2, **settings: Any
 ) -> Iterator[InProcessServer]:

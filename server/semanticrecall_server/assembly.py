@@ -1,0 +1,91 @@
+"""Makes the engine of the settings: SQLite record, ONNX model, FAISS partitions.
+
+The data directory is claimed before addresses are bound, but the record can be opened only when
+the model is known, since its vectors belong to one model. So the claim is a lock of its own that
+is handed over: let go, and taken again at once by the store. Should another server get in between,
+the store refuses, and with it the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from semanticrecall_core.embedding.embedder import load_embedder
+from semanticrecall_core.embedding.threads import worker_threads
+from semanticrecall_core.engine import Engine, EngineLimits
+from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
+from semanticrecall_core.messages.directory import DataDirectory
+from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
+from semanticrecall_core.types.values import CallBudget
+from semanticrecall_core.vectors import FaissVectorIndex
+
+from .config import Settings
+from .lifecycle import Parts
+
+WARM_UP_TEXT = "what did we talk about?"
+WARM_UP_SECONDS = 60.0
+
+
+def default_parts(load: Callable[[Settings], Embedder] | None = None) -> Parts:
+    """Parts that serve the data directory of the settings.
+
+    Args:
+        load: makes the embedder; None is the model of the settings.
+    """
+    load_model = load or _load_model
+    return Parts(_claim, lambda settings, claim: _load(settings, claim, load_model))
+
+
+def _claim(settings: Settings) -> DataDirectory:
+    return DataDirectory(
+        settings.data_dir, allow_shared_file_system=settings.allow_network_filesystem
+    )
+
+
+def _load_model(settings: Settings) -> Embedder:
+    return load_embedder(
+        settings.model_dir,
+        settings.model_cache_dir,
+        settings.device.value,
+        settings.cache_bytes_max,
+    )
+
+
+def _load(
+    settings: Settings, claim: DataDirectory, load_model: Callable[[Settings], Embedder]
+) -> Engine:
+    embedder = load_model(settings)
+    claim.close()
+    options = StoreOptions(
+        allow_shared_file_system=settings.allow_network_filesystem,
+        accept_loss=settings.accept_loss,
+    )
+    with ExitStack() as undo:
+        store = SqliteMessageStore(
+            settings.data_dir, generation=embedder.generation, options=options
+        )
+        undo.callback(store.close)
+        engine = _engine(settings, store, embedder)
+        undo.pop_all()
+        undo.callback(engine.stop)
+        engine.start()
+        # The embedder has compared its known vectors; this warms the path that a recall takes.
+        embedder.embed_query(WARM_UP_TEXT, CallBudget.of_seconds(WARM_UP_SECONDS))
+        embedder.forget_texts([WARM_UP_TEXT])
+        undo.pop_all()
+    return engine
+
+
+def _engine(settings: Settings, store: MessageStore, embedder: Embedder) -> Engine:
+    index: VectorIndex = FaissVectorIndex(
+        embedder.dimensions,
+        store.load_partition,
+        partitions_bytes_max=settings.partitions_bytes_max,
+    )
+    limits = EngineLimits(
+        embed_threads=settings.backlog_threads or worker_threads(),
+        answer_bytes_max=settings.answer_bytes_max,
+        filter_keys=frozenset(settings.filter_keys),
+    )
+    return Engine(store, embedder, index, limits)

@@ -1,0 +1,158 @@
+"""The settings: sources, their order, cross-field limits, secrets, and the docs made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semanticrecall_server.command_line import (
+    options,
+    parse_flags,
+    parser,
+    settings_document,
+)
+from semanticrecall_server.config import (
+    Settings,
+    SettingsError,
+    load_settings,
+    unknown_variables,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "correct-horse-battery-staple"
+
+
+def test_docs_are_those_of_the_class() -> None:
+    assert (ROOT / "docs/settings.md").read_text("utf-8") == settings_document()
+
+
+def test_every_setting_has_a_topic_and_a_description() -> None:
+    assert [o.name for o in options() if not o.help.endswith(".")] == []
+    assert len({o.name for o in options()}) == len(Settings.model_fields)
+    help_text = parser().format_help()
+    for option in options():
+        assert f"--{option.name.replace('_', '-')}" in help_text
+
+
+def test_defaults_serve_loopback_only() -> None:
+    settings = load_settings()
+    assert settings.listen == ("127.0.0.1:7650",)
+    assert settings.health_address() is None
+    assert settings.deadline_default_ms == 30_000
+    assert settings.index_messages_max == 1_000
+    assert settings.text_bytes_max == 262_144
+    assert settings.payload_bytes_max == 1_048_576
+
+
+def test_flag_wins_over_environment_over_file_over_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "recall.toml"
+    file.write_text('top_k_max = 3\npage_size_max = 4\nlisten = ["unix:/a", "127.0.0.1:1"]\n')
+    monkeypatch.setenv("SEMANTICRECALL_CONFIG", str(file))
+    monkeypatch.setenv("SEMANTICRECALL_TOP_K_MAX", "5")
+    monkeypatch.setenv("SEMANTICRECALL_FILTER_KEYS", "project, user.name")
+    settings = load_settings(**parse_flags(["--top-k-max", "6", "--listen", "unix:/b"]))
+    assert settings.top_k_max == 6
+    assert settings.page_size_max == 4
+    assert settings.listen == ("unix:/b",)
+    assert settings.filter_keys == ("project", "user.name")
+    assert load_settings().top_k_max == 5
+    assert load_settings().listen == ("unix:/a", "127.0.0.1:1")
+
+
+def test_flags_repeat_and_negate() -> None:
+    flags = parse_flags(
+        ["--listen", "unix:/a", "--listen", "unix:/b", "--no-accept-loss", "--device", "auto"]
+    )
+    assert flags == {"listen": ["unix:/a", "unix:/b"], "accept_loss": False, "device": "auto"}
+
+
+def test_an_empty_variable_sets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEMANTICRECALL_TOKENS_FILE", "")
+    assert load_settings().tokens_file is None
+
+
+def test_unknown_names_are_not_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "recall.toml"
+    file.write_text("top_k_maximum = 3\n")
+    with pytest.raises(SettingsError, match="top_k_maximum: there is no such setting"):
+        load_settings(config=file)
+    with pytest.raises(SystemExit) as unknown_flag:
+        parse_flags(["--top-k-maximum", "3"])
+    assert unknown_flag.value.code == 2
+    monkeypatch.setenv("SEMANTICRECALL_TOP_K_MAXIMUM", "3")
+    monkeypatch.setenv("SEMANTICRECALL_ADDRESS", "127.0.0.1:1")
+    assert unknown_variables() == ["SEMANTICRECALL_TOP_K_MAXIMUM"]
+
+
+def test_a_missing_or_damaged_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="is not a file"):
+        load_settings(config=tmp_path / "none.toml")
+    file = tmp_path / "bad.toml"
+    file.write_text("top_k_max = \n")
+    with pytest.raises(SettingsError, match="--config"):
+        load_settings(config=file)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"listen": ("0.0.0.0:7650",)}, "can be reached from other machines"),
+        ({"listen": ("192.168.1.4:7650",)}, "can be reached from other machines"),
+        ({"listen": ("[::]:7650",)}, "can be reached from other machines"),
+        ({"listen": ("host.example:7650",), "tokens": TOKEN}, "can be reached from other"),
+        ({"listen": ()}, "--listen"),
+        ({"listen": ("7650",)}, "host:port"),
+        ({"listen": ("127.0.0.1:",)}, "port"),
+        ({"listen": ("127.0.0.1:70000",)}, "port"),
+        ({"listen": ("::1:7650",)}, "host:port"),
+        ({"listen": ("unix:relative.sock",)}, "absolute"),
+        ({"listen": ("unix:/" + "x" * 107,)}, "107"),
+        ({"listen": ("unix:/a", "unix:///a")}, "twice"),
+        ({"health_listen": "unix:/a"}, "TCP"),
+        ({"tls_cert_file": "/a"}, "go together"),
+        ({"request_bytes_max": 1_000_000}, "less than one message"),
+        ({"request_bytes_max": 6_000_000}, "longest query"),
+        ({"answer_bytes_max": 1_000_000}, "less than one of the largest"),
+        ({"bytes_in_flight_max": 2_000_000}, "less than one request"),
+        ({"calls_in_flight_max": 100}, "less than the sum"),
+        ({"index_threads": 64, "index_in_flight_max": 8}, "some would never work"),
+        ({"deadline_default_ms": 20_000, "deadline_max_ms": 10_000}, "--deadline-max-ms"),
+        ({"top_k_max": 0}, "--top-k-max"),
+        ({"device": "tpu"}, "--device"),
+        ({"log_format": "xml"}, "--log-format"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_with_the_reason(
+    settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings(**settings)
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:1", "[::1]:7", "127.8.9.1:2"])
+def test_loopback_needs_neither_tls_nor_tokens(address: str) -> None:
+    assert load_settings(listen=(address,)).listen == (address,)
+
+
+def test_other_machines_are_served_with_tls_and_tokens() -> None:
+    settings = load_settings(
+        listen=("0.0.0.0:7650",), tls_cert_file="/c", tls_key_file="/k", tokens=TOKEN
+    )
+    assert settings.has_tls
+    assert settings.has_tokens
+
+
+def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEMANTICRECALL_TOKENS", TOKEN)
+    settings = load_settings()
+    assert settings.tokens.get_secret_value() == TOKEN
+    assert TOKEN not in repr(settings)
+    assert TOKEN not in str(settings.model_dump())
+    with pytest.raises(SettingsError) as refused:
+        load_settings(tokens=TOKEN, listen=("0.0.0.0:1",), top_k_max=TOKEN)
+    assert TOKEN not in str(refused.value)
