@@ -149,11 +149,13 @@ class CodedRows:
         """Bytes of codes and errors."""
         return len(self) * int(self._index.d) + self.errors.nbytes
 
-    def codes(self) -> CodeRows:
-        """A view of the codes, shape (n, dimensions); valid while this object lives."""
+    def codes(self, keep: NDArray[np.bool_] | None = None) -> CodeRows:
+        """A copy of the codes of the rows in the mask, shape (n, dimensions); None is all."""
         count, width = len(self), int(self._index.d)
+        # FAISS's own memory: it must not be seen outside this method, which keeps it alive.
         view: CodeRows = faiss.rev_swig_ptr(self._index.codes.data(), count * width)
-        return view.reshape(count, width)
+        rows = view.reshape(count, width)
+        return rows.copy() if keep is None else rows[keep]
 
     def error_bound(self, probe: Probe) -> float:
         """No row but the outliers has a true cosine further than this from its coded one."""

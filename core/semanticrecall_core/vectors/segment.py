@@ -114,8 +114,8 @@ def merged(parts: Sequence[Part], coder: Coder, coded_rows_min: int) -> Part:
 def _live_codes(part: Part, coder: Coder) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     if part.coded is None:
         return coder.encode(part.live_block().vectors)
-    codes, errors = part.coded.codes(), part.coded.errors
-    return (codes, errors) if part.alive is None else (codes[part.alive], errors[part.alive])
+    errors = part.coded.errors
+    return part.coded.codes(part.alive), errors if part.alive is None else errors[part.alive]
 
 
 class Tail:

@@ -1,0 +1,146 @@
+"""Any sequence of puts, edits, removals, drops and restarts leaves exactly the model's answers.
+
+Vectors come from a small grid, so that duplicates and ties are everywhere; sizes are so small that
+tails seal, parts merge and compact within a few steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from numpy.typing import NDArray
+
+from semanticrecall_core.types.values import PartitionRows, Role, VectorQuery
+from semanticrecall_core.vectors import FaissVectorIndex, Tuning
+from support.brute_force import StoredVectors, answer, partition_rows
+
+DIMENSIONS = 6
+RESOURCES = ("a", "b")
+
+
+def unit(numbers: list[int]) -> NDArray[np.float32]:
+    row = np.array(numbers, np.float64)
+    row[0] += 0.5  # never zero
+    return (row / np.linalg.norm(row)).astype(np.float32)
+
+
+vectors = st.lists(st.integers(-2, 2), min_size=DIMENSIONS, max_size=DIMENSIONS).map(unit)
+times = st.integers(-3, 3)
+seqs = st.integers(1, 40)
+chunked = st.lists(vectors, min_size=1, max_size=5).map(np.stack)
+seq_sets = st.one_of(st.none(), st.sets(seqs, max_size=12))
+tunings = st.builds(
+    Tuning,
+    tail_rows_max=st.integers(1, 6),
+    coded_rows_min=st.integers(1, 12),
+    segment_rows_max=st.integers(2, 40),
+    dead_share_max=st.sampled_from((0.0, 0.3, 0.9)),
+    margin_rows=st.integers(0, 4),
+    gather_rows_max=st.integers(0, 6),
+)
+
+
+def column(numbers: set[int] | None) -> NDArray[np.int64] | None:
+    return None if numbers is None else np.array(sorted(numbers), np.int64)
+
+
+queries = st.builds(
+    lambda vector, top_k, thread, roles, start, stop, allowed, excluded: VectorQuery(
+        vector,
+        top_k,
+        thread_key=thread,
+        roles=roles,
+        time_from_ns=start,
+        time_to_ns=stop,
+        allowed_seqs=column(allowed),
+        excluded_seqs=column(excluded),
+    ),
+    vectors,
+    st.integers(1, 45),
+    st.one_of(st.none(), st.none(), st.integers(1, 3)),
+    st.one_of(st.just(frozenset()), st.frozensets(st.sampled_from(list(Role)), max_size=3)),
+    st.one_of(st.none(), st.none(), times),
+    st.one_of(st.none(), st.none(), times),
+    seq_sets,
+    seq_sets,
+)
+
+
+class VectorIndexMachine(RuleBasedStateMachine):
+    """The index beside a record of dictionaries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.record: dict[str, dict[int, StoredVectors]] = {name: {} for name in RESOURCES}
+
+    @initialize(tuning=tunings, clip=st.sampled_from((0.3, 1.0)), evicting=st.booleans())
+    def start(self, tuning: Tuning, clip: float, evicting: bool) -> None:
+        self.tuning, self.clip, self.evicting = tuning, clip, evicting
+        self.restart()
+
+    @rule()
+    def restart(self) -> None:
+        self.index = FaissVectorIndex(
+            DIMENSIONS,
+            self.load,
+            scale_clip=self.clip,
+            partitions_bytes_max=1 if self.evicting else 2**30,
+            tuning=self.tuning,
+        )
+
+    def load(self, resource_id: str) -> PartitionRows:
+        return partition_rows(self.record[resource_id].values(), DIMENSIONS)
+
+    @rule(
+        resource_id=st.sampled_from(RESOURCES),
+        messages=st.dictionaries(
+            seqs, st.tuples(st.integers(1, 3), times, st.integers(1, 4), chunked), max_size=12
+        ),
+    )
+    def put(
+        self,
+        resource_id: str,
+        messages: dict[int, tuple[int, int, int, NDArray[np.float32]]],
+    ) -> None:
+        rows = [StoredVectors(seq, *columns) for seq, columns in messages.items()]
+        self.record[resource_id].update({row.seq: row for row in rows})
+        self.index.vectors_put(resource_id, partition_rows(rows, DIMENSIONS))
+
+    @rule(resource_id=st.sampled_from(RESOURCES), gone=st.sets(seqs, max_size=15))
+    def remove(self, resource_id: str, gone: set[int]) -> None:
+        for seq in gone:
+            self.record[resource_id].pop(seq, None)
+        self.index.vectors_removed(resource_id, np.array(sorted(gone), np.int64))
+
+    @rule(resource_id=st.sampled_from(RESOURCES))
+    def move_everything_away(self, resource_id: str) -> None:
+        self.record[resource_id] = {}
+        self.index.resource_dropped(resource_id)
+
+    @rule(resource_id=st.sampled_from(RESOURCES), query=queries)
+    def search(self, resource_id: str, query: VectorQuery) -> None:
+        found = self.index.search(resource_id, query)
+        assert found == answer(self.record[resource_id].values(), query)
+
+    @rule(resource_id=st.sampled_from(RESOURCES), vector=vectors, top_k=st.integers(1, 6))
+    def search_everything(self, resource_id: str, vector: NDArray[np.float32], top_k: int) -> None:
+        self.search(resource_id, VectorQuery(vector, top_k))
+
+    @rule(resource_id=st.sampled_from(RESOURCES))
+    def read_back(self, resource_id: str) -> None:
+        found = self.index.partition_rows(resource_id)
+        right = self.load(resource_id)
+        np.testing.assert_array_equal(found.seqs, right.seqs)
+        np.testing.assert_array_equal(found.chunks, right.chunks)
+        np.testing.assert_array_equal(found.vectors, right.vectors)
+
+    @invariant()
+    def memory_is_accounted(self) -> None:
+        if hasattr(self, "index"):
+            assert (self.index.memory_bytes() > 0) == (self.index.partitions_loaded() > 0)
+            if self.evicting:
+                assert self.index.partitions_loaded() <= 1
+
+
+TestVectorIndex = VectorIndexMachine.TestCase
