@@ -290,6 +290,8 @@ class RecallUseCase:
         if query.context_format is ContextFormat.NONE or not messages:
             return ""
         started = time.perf_counter_ns()
+        if query.context_other_threads_only:
+            messages = tuple(m for m in messages if m.message.thread_id != query.thread_id)
         if query.context_format is ContextFormat.MASTRA:
             text = render_mastra(messages, thread_id=query.thread_id)
         else:
