@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from semanticrecall_core.types.text import has_visible_text
 from semanticrecall_core.types.values import RecalledMessage, Role, StoredMessage
 
 TOOL_TEXT_CHARS_MAX = 240
@@ -39,7 +40,6 @@ _ROLE_WORDS = {
 }
 _MASTRA_ROLE_ORDER = {Role.SYSTEM: 0, Role.USER: 1, Role.ASSISTANT: 2, Role.TOOL: 3}
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _ESCAPES: dict[int, str | None] = {
     **dict.fromkeys(range(0x20)),
@@ -57,6 +57,9 @@ _ESCAPES: dict[int, str | None] = {
     0xFE65: "&gt;",
     0xFF06: "&amp;",
     0xFE60: "&amp;",
+    # "<" and ">" with a stroke come apart when they are normalised.
+    0x226E: "&#8814;",
+    0x226F: "&#8815;",
 }
 
 
@@ -66,20 +69,19 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _local_time(time_ns: int, zone: ZoneInfo) -> datetime:
-    return (_EPOCH + timedelta(microseconds=time_ns // 1000)).astimezone(zone)
+    return datetime.fromtimestamp(time_ns // 1_000_000_000, zone)
 
 
 def _date_and_time(time_ns: int, zone: ZoneInfo) -> str:
     when = _local_time(time_ns, zone)
-    return (
-        f"{when.year:04d}-{when.month:02d}-{when.day:02d} {when.hour:02d}:{when.minute:02d} "
-        f"{when.tzname()}"
-    )
+    return f"{when.isoformat(' ', 'minutes')[:16]} {when.tzname()}"
 
 
 def _quoted(text: str) -> str:
     """Text that can neither end the block nor look like a line of it."""
-    lines = text.splitlines() or [""]
+    lines = text.splitlines()
+    if len(lines) < 2:
+        return text.translate(_ESCAPES)
     return f"\n{_INDENT}".join(line.translate(_ESCAPES) for line in lines)
 
 
@@ -90,7 +92,7 @@ def _inline(text: str) -> str:
 
 def _body(message: StoredMessage) -> str:
     """What is shown of a message; "" for nothing."""
-    text = message.text.strip()
+    text = message.text.strip() if has_visible_text(message.text) else ""
     if message.role is Role.TOOL:
         if len(text) > TOOL_TEXT_CHARS_MAX:
             left = len(text) - TOOL_TEXT_CHARS_MAX
@@ -176,7 +178,7 @@ def render_mastra(messages: Sequence[RecalledMessage], *, thread_id: str) -> str
     others = [
         recalled.message
         for recalled in messages
-        if recalled.message.thread_id != thread_id and recalled.message.text
+        if recalled.message.thread_id != thread_id and has_visible_text(recalled.message.text)
     ]
     if not others:
         return ""
