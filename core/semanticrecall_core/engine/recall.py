@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -101,10 +101,8 @@ class RecallUseCase:
             found = {row.seq for row in rows}
             if all(hit.seq in found for hit in hits):
                 break
-        messages = self._assemble(query, hits, rows, info)
-        if conditions is not None and conditions.allowed_seqs is not None:
-            allowed = set(conditions.allowed_seqs.tolist())
-            messages = tuple(m for m in messages if m.message.seq in allowed)
+        is_allowed = _condition_on_neighbours(query, conditions)
+        messages = self._assemble(query, hits, [r for r in rows if is_allowed(r)], info, is_allowed)
         messages = self._within_bytes(messages, info)
         budget.check()
         return RecallAnswer(messages, self._render(query, messages, info), info)
@@ -217,11 +215,12 @@ class RecallUseCase:
         hits: tuple[VectorHit, ...],
         rows: list[StoredMessage],
         info: RecallInfo,
+        is_allowed: Callable[[StoredMessage], bool],
     ) -> tuple[RecalledMessage, ...]:
         by_seq = {hit.seq: hit for hit in hits}
         states: dict[int, GroupState] = {}
         if any(row.group_id for row in rows):
-            rows = self._complete_groups(query, by_seq, rows, states, info)
+            rows = self._complete_groups(by_seq, rows, states, info, is_allowed)
         present = {row.seq for row in rows}
         ranks = {hit.seq: i for i, hit in enumerate((h for h in hits if h.seq in present), 1)}
         return tuple(
@@ -236,25 +235,24 @@ class RecallUseCase:
 
     def _complete_groups(
         self,
-        query: RecallQuery,
         by_seq: dict[int, VectorHit],
         rows: list[StoredMessage],
         states: dict[int, GroupState],
         info: RecallInfo,
+        is_allowed: Callable[[StoredMessage], bool],
     ) -> list[StoredMessage]:
-        """Make every group whole, or absent where it is larger than the limit."""
+        """Make every group whole, or absent where it is too large or a member is not allowed."""
         kept = {row.seq: row for row in rows}
-        excluded = frozenset(query.excluded_ids)
+        resource_id = rows[0].resource_id
         absent: list[str] = []
         for thread_id, group_id in dict.fromkeys((r.thread_id, r.group_id) for r in rows):
             if not group_id:
                 continue
-            members = self._store.group(query.resource_id, thread_id, group_id, GROUP_MESSAGES_MAX)
-            if len(members) <= GROUP_MESSAGES_MAX:
+            members = self._store.group(resource_id, thread_id, group_id, GROUP_MESSAGES_MAX)
+            if len(members) <= GROUP_MESSAGES_MAX and all(map(is_allowed, members)):
                 for member in members:
-                    if member.id not in excluded:
-                        kept[member.seq] = member
-                        states[member.seq] = GroupState.WHOLE
+                    kept[member.seq] = member
+                    states[member.seq] = GroupState.WHOLE
                 continue
             for row in rows:
                 if (row.thread_id, row.group_id) == (thread_id, group_id):
@@ -281,8 +279,9 @@ class RecallUseCase:
             if size > self._limits.answer_bytes_max and kept:
                 break
             kept.add(recalled.message.seq)
-        info.messages_dropped = len(messages) - len(kept)
-        return tuple(m for m in messages if m.message.seq in kept)
+        answer = _without_broken_groups(messages, kept)
+        info.messages_dropped = len(messages) - len(answer)
+        return answer
 
     def _render(
         self, query: RecallQuery, messages: tuple[RecalledMessage, ...], info: RecallInfo
@@ -307,6 +306,37 @@ def _answer_order(rows: Iterable[StoredMessage]) -> list[StoredMessage]:
     for position, row in enumerate(ordered):
         first.setdefault(row.thread_id, position)
     return sorted(ordered, key=lambda row: first[row.thread_id])
+
+
+def _condition_on_neighbours(
+    query: RecallQuery, conditions: VectorQuery | None
+) -> Callable[[StoredMessage], bool]:
+    """What any message of the answer must fulfil: not excluded, and the filter matches."""
+    excluded = frozenset(query.excluded_ids)
+    if conditions is None or conditions.allowed_seqs is None:
+        return lambda row: row.id not in excluded
+    allowed = frozenset(conditions.allowed_seqs.tolist())
+    return lambda row: row.seq in allowed and row.id not in excluded
+
+
+def _without_broken_groups(
+    messages: tuple[RecalledMessage, ...], kept: set[int]
+) -> tuple[RecalledMessage, ...]:
+    """The messages kept; of a group that lost one, only the hits."""
+    broken = {
+        (m.message.thread_id, m.message.group_id)
+        for m in messages
+        if m.group_state is GroupState.WHOLE and m.message.seq not in kept
+    }
+    answer: list[RecalledMessage] = []
+    for recalled in messages:
+        if recalled.message.seq not in kept:
+            continue
+        if (recalled.message.thread_id, recalled.message.group_id) not in broken:
+            answer.append(recalled)
+        elif recalled.found is not None:
+            answer.append(replace(recalled, group_state=GroupState.HIT_ONLY))
+    return tuple(answer)
 
 
 def _bytes_of(message: StoredMessage) -> int:
