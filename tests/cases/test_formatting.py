@@ -28,7 +28,7 @@ from support.wire_memory import (
 MASTRA = types_pb2.CONTEXT_MASTRA
 FEBRUARY_NS = 1_706_756_700 * SECOND_NS  # 2024-02-01T03:05:00Z
 LINE = re.compile(
-    r"- \d{4}-\d\d-\d\d \d\d:\d\d \S+, (?:user|assistant|system|tool)(?: [^:]+)?: \S.*"
+    r"- \d{4}-\d\d-\d\d \d\d:\d\d \S+, (?:user|assistant|system|tool)(?: .+)?: \S.*"
 )
 
 

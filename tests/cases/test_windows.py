@@ -315,12 +315,17 @@ def history(*, with_times: bool) -> list[types_pb2.Message]:
     return messages
 
 
+def counted(memory: Memory) -> tuple[int, int, int, int]:
+    stats = memory.stats()
+    return stats.messages, stats.vectors, stats.pending, stats.threads
+
+
 @pytest.mark.parametrize("with_times", [True, False], ids=["with times", "without times"])
 def test_history_resent_in_full_writes_and_embeds_nothing(
     memory: Memory, embedder: FakeEmbedder, with_times: bool
 ) -> None:
     memory.learn(history(with_times=True), metadata={"project": "A"})
-    counts, runs, stored = memory.stats(), embedder.runs, memory.listed()
+    counts, runs, stored = counted(memory), embedder.runs, memory.listed()
     for _ in range(10):
         again = history(with_times=with_times)
         answer = memory.index_answer(again, metadata={"project": "A"})
@@ -332,7 +337,7 @@ def test_history_resent_in_full_writes_and_embeds_nothing(
             range(10),
         )
         assert {status for statuses in answers for status in statuses} == {UNCHANGED}
-    assert memory.stats() == counts
+    assert counted(memory) == counts == (14, 12, 0, 1)
     assert embedder.runs == runs
     assert memory.listed() == stored
 
