@@ -1,0 +1,94 @@
+"""The app: all commands together, and those that other parts of the distribution bring along."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+import typer
+
+from .. import __version__
+from . import care, demo, files, memory
+
+PLUGINS = "semanticrecall.commands"
+INTERRUPTED = 130
+SERVER_HELP = {
+    "serve": "Start a sidecar.",
+    "model": "Install, list, check or remove embedding models.",
+}
+
+app = typer.Typer(
+    name="semanticrecall",
+    help="Semantic recall over conversation history, from a sidecar.\n\n"
+    "New here? [bold]semanticrecall demo[/] shows it with a small conversation. "
+    "[bold]semanticrecall COMMAND --help[/] has examples.",
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no answer, 4 done in part, "
+    "130 interrupted.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"semanticrecall {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    del version
+
+
+def _add_plugin(found: EntryPoint) -> None:
+    """A command of another package, which is imported when it is used and not before."""
+
+    def run(context: typer.Context) -> None:
+        try:
+            start = found.load()
+        except ModuleNotFoundError as error:
+            name = (error.name or "").split(".")[0]
+            if not name or name.startswith("semanticrecall"):
+                raise
+            sys.stderr.write(
+                f"semanticrecall: `{found.name}` needs {name}: "
+                "pip install 'semanticrecall-sidecar[server]'\n"
+            )
+            raise typer.Exit(2) from None
+        raise typer.Exit(cast("int", start(list(context.args))))
+
+    app.command(
+        found.name,
+        help=SERVER_HELP.get(found.name, ""),
+        rich_help_panel="Server",
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(run)
+
+
+demo.register(app)
+memory.register(app)
+files.register(app)
+care.register(app)
+for _entry in sorted(entry_points(group=PLUGINS), key=lambda entry: entry.name):
+    _add_plugin(_entry)
+
+
+def run() -> None:
+    """Run the command line of this process and exit."""
+    try:
+        app(standalone_mode=True)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (`head`, say) has enough. Keep Python from complaining at exit as well.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,464 @@
+"""Commands that work with what is remembered: index, recall, forget, history and the like."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, cast
+
+import typer
+from rich.text import Text
+
+from ..results import ForgetResult
+from ..values import (
+    ContextFormat,
+    EmbedRole,
+    JsonValue,
+    ListOptions,
+    Message,
+    MessageFields,
+    Mode,
+    Ranking,
+    RecallOptions,
+    Role,
+    Scope,
+)
+from .flags import EXIT_IN_PART, Flags, command, parse_time
+from .output import Output, local_time, plain
+from .recalled import excerpt, show_recall, writer
+
+PANEL = "Memory"
+STDIN_BYTES_MAX = 262_144
+HISTORY_DEFAULT = 20
+
+Resource = Annotated[str, typer.Argument(help="Whose memory, e.g. a user's id.")]
+Thread = Annotated[str, typer.Option("--thread", "-t", help="The conversation.")]
+Since = Annotated[str, typer.Option(help="Only messages at or after this time.")]
+Until = Annotated[str, typer.Option(help="Only messages before this time.")]
+
+
+class RoleName(StrEnum):
+    """Roles by their names."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    SYSTEM = "system"
+    TOOL = "tool"
+
+
+Roles = Annotated[list[RoleName], typer.Option("--role", help="Only this role. Repeatable.")]
+
+
+def _roles(names: Iterable[RoleName]) -> list[Role]:
+    return [Role[name.name] for name in names]
+
+
+def _object(text: str, flag: str) -> dict[str, JsonValue]:
+    try:
+        parsed: object = json.loads(text)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise typer.BadParameter(f'{flag} must be a JSON object, e.g. \'{{"project": "A"}}\'')
+    return cast("dict[str, JsonValue]", parsed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexFlags(Flags):
+    """Flags of `index`."""
+
+    resource: Resource
+    thread: Annotated[str, typer.Argument(help="The conversation.")]
+    texts: Annotated[
+        list[str], typer.Argument(help="What was said; several are several messages. - is stdin.")
+    ]
+    role: Annotated[RoleName, typer.Option(help="Who said it.")] = RoleName.USER
+    author: Annotated[str, typer.Option(help="Name of the writer.")] = ""
+    id: Annotated[str, typer.Option(help="The message's id. Default: a new one.")] = ""
+    time: Annotated[str, typer.Option(help="When it was said. Default: now.")] = ""
+    metadata: Annotated[str, typer.Option(help="JSON object for --filter.")] = ""
+
+
+def index(flags: IndexFlags) -> None:
+    """Store what was said, durably, and make it searchable."""
+    if flags.id and len(flags.texts) != 1:
+        raise typer.BadParameter("--id needs exactly one text")
+    fields: MessageFields = {"author": flags.author}
+    if flags.id:
+        fields["id"] = flags.id
+    if flags.time:
+        fields["create_time"] = parse_time(flags.time)
+    if flags.metadata:
+        fields["metadata"] = _object(flags.metadata, "--metadata")
+    said = [_stdin() if text == "-" else text for text in flags.texts]
+    messages = [Message(_roles([flags.role])[0], text, **fields) for text in said]
+    with flags.client() as memory:
+        result = memory.index(flags.resource, flags.thread, messages)
+    output = flags.output
+    if output.as_json:
+        output.json(result)
+    else:
+        output.table(
+            ("message", "status", ""),
+            (
+                (o.message_id, o.status.name.lower(), o.error.message if o.error else "")
+                for o in result.outcomes
+            ),
+        )
+    if result.rejected:
+        raise typer.Exit(EXIT_IN_PART)
+
+
+def _stdin() -> str:
+    data = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
+    if len(data) > STDIN_BYTES_MAX:
+        raise typer.BadParameter("stdin holds more than 262,144 bytes; use `import`")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise typer.BadParameter("stdin is not UTF-8") from None
+
+
+class ContextName(StrEnum):
+    """Context formats by their names."""
+
+    NONE = "none"
+    DEFAULT = "default"
+    MASTRA = "mastra"
+
+
+class ModeName(StrEnum):
+    """Ranking modes by their names."""
+
+    DENSE = "dense"
+    LEXICAL = "lexical"
+    HYBRID = "hybrid"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecallFlags(Flags):
+    """Flags of `recall`."""
+
+    resource: Resource
+    query: Annotated[str, typer.Argument(help="What to look for, in any words.")]
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="How many to find.", min=1)] = 4
+    before: Annotated[int, typer.Option(help="Neighbours before each hit.", min=0)] = 1
+    after: Annotated[int, typer.Option(help="Neighbours after each hit.", min=0)] = 1
+    thread: Thread = ""
+    this_thread: Annotated[
+        bool, typer.Option("--this-thread", help="Search only the conversation of --thread.")
+    ] = False
+    threshold: Annotated[
+        float | None, typer.Option(help="Least score of a hit, -1 to 1.", min=-1, max=1)
+    ] = None
+    filter: Annotated[
+        str, typer.Option(help='Condition on metadata, e.g. \'{"project": {"$in": ["A"]}}\'.')
+    ] = ""
+    role: Roles = field(default_factory=list[RoleName])
+    since: Since = ""
+    until: Until = ""
+    exclude: Annotated[
+        list[str], typer.Option(help="Id of a message to leave out. Repeatable.")
+    ] = field(default_factory=list[str])
+    mode: Annotated[ModeName | None, typer.Option(help="How to rank. Default: the best.")] = None
+    context: Annotated[
+        ContextName, typer.Option(help="Print the text for a prompt, written like this.")
+    ] = ContextName.NONE
+    time_zone: Annotated[str, typer.Option(help="Zone of dates in --context.")] = "UTC"
+
+
+def recall(flags: RecallFlags) -> None:
+    """Find the messages that matter to a query, with their neighbours."""
+    with flags.client() as memory:
+        result = memory.recall(flags.resource, flags.query, **_recall_options(flags))
+    if flags.output.as_json:
+        flags.output.json(result)
+    elif flags.context is not ContextName.NONE:
+        sys.stdout.write(plain(result.context_text) + "\n" if result.context_text else "")
+    else:
+        show_recall(flags.output, result, flags.query)
+
+
+def _recall_options(flags: RecallFlags) -> RecallOptions:
+    options: RecallOptions = {
+        "top_k": flags.top_k,
+        "message_range": (flags.before, flags.after),
+        "thread_id": flags.thread,
+        "scope": Scope.THREAD if flags.this_thread else Scope.UNSPECIFIED,
+        "roles": _roles(flags.role),
+        "exclude_message_ids": list(flags.exclude),
+        "context_format": ContextFormat[flags.context.name],
+        "time_zone": flags.time_zone,
+    }
+    if flags.threshold is not None:
+        options["threshold"] = flags.threshold
+    if flags.filter:
+        options["filter"] = _object(flags.filter, "--filter")
+    if flags.since:
+        options["create_time_from"] = parse_time(flags.since)
+    if flags.until:
+        options["create_time_to"] = parse_time(flags.until)
+    if flags.mode is not None:
+        options["ranking"] = Ranking(mode=Mode[flags.mode.name])
+    return options
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetFlags(Flags):
+    """Flags of `forget`."""
+
+    resource: Resource
+    message: Annotated[
+        list[str], typer.Option("--message", "-m", help="Id of a message. Repeatable.")
+    ] = field(default_factory=list[str])
+    thread: Thread = ""
+    before: Annotated[str, typer.Option(help="All messages created before this time.")] = ""
+    everything: Annotated[bool, typer.Option("--everything", help="All of the resource.")] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+
+
+def forget(flags: ForgetFlags) -> None:
+    """Remove messages from every answer at once. It cannot be taken back."""
+    chosen = [bool(flags.message), bool(flags.thread), bool(flags.before), flags.everything]
+    if sum(chosen) != 1:
+        raise typer.BadParameter("give one of --message, --thread, --before, --everything")
+    if not (flags.yes or flags.message):
+        what = "everything" if flags.everything else "that"
+        typer.confirm(f"Forget {what} of {plain(flags.resource)} for good?", abort=True, err=True)
+    with flags.client() as memory:
+        result: ForgetResult
+        if flags.message:
+            result = memory.forget_messages(flags.resource, list(flags.message))
+        elif flags.thread:
+            result = memory.forget_thread(flags.resource, flags.thread)
+        elif flags.before:
+            result = memory.forget_before(flags.resource, parse_time(flags.before))
+        else:
+            result = memory.forget_everything(flags.resource)
+    if flags.output.as_json:
+        flags.output.json(result)
+    else:
+        flags.output.console.print(
+            f"Forgot {result.messages:,} messages, {result.vectors:,} vectors, "
+            f"{result.threads:,} threads."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryFlags(Flags):
+    """Flags of `history`."""
+
+    resource: Resource
+    thread: Thread = ""
+    last: Annotated[int, typer.Option("--last", "-n", help="The newest so many.", min=1)] = (
+        HISTORY_DEFAULT
+    )
+    all: Annotated[bool, typer.Option("--all", help="All, instead of the newest.")] = False
+    role: Roles = field(default_factory=list[RoleName])
+    since: Since = ""
+    until: Until = ""
+
+
+def history(flags: HistoryFlags) -> None:
+    """Show messages in the order they were said (JSON Lines with --format json)."""
+    options: ListOptions = {"thread_id": flags.thread, "roles": _roles(flags.role)}
+    if flags.since:
+        options["create_time_from"] = parse_time(flags.since)
+    if flags.until:
+        options["create_time_to"] = parse_time(flags.until)
+    if not flags.all:
+        options["newest_first"], options["limit"] = True, flags.last
+    with flags.client() as memory:
+        listed = memory.list_messages(flags.resource, **options)
+        show_messages(flags.output, listed if flags.all else reversed(list(listed)))
+
+
+def show_messages(output: Output, messages: Iterable[Message]) -> None:
+    """Messages one after the other, with a heading where the thread changes."""
+    if output.as_json:
+        output.json_lines(messages)
+        return
+    thread_id: str | None = None
+    for message in messages:
+        if message.thread_id != thread_id:
+            thread_id = message.thread_id
+            output.console.print(Text(f"── {plain(thread_id)}", style="bold"))
+        when = local_time(message.create_time) if message.create_time else ""
+        shown = excerpt(message.text) or f"({plain(message.payload_type) or 'no text'})"
+        output.console.print(
+            Text.assemble((f"{when} ", "dim"), (f"{writer(message)}: ", "bold cyan"), shown)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadsFlags(Flags):
+    """Flags of `threads`."""
+
+    resource: Resource
+
+
+def threads(flags: ThreadsFlags) -> None:
+    """List a resource's conversations, the most recently active first."""
+    with flags.client() as memory:
+        listed = memory.list_threads(flags.resource)
+        if flags.output.as_json:
+            flags.output.json_lines(listed)
+            return
+        flags.output.table(
+            ("thread", "messages", "first", "last"),
+            ((t.thread_id, t.messages, t.first_create_time, t.last_create_time) for t in listed),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetFlags(Flags):
+    """Flags of `get`."""
+
+    resource: Resource
+    ids: Annotated[list[str], typer.Argument(help="Ids of messages.")]
+
+
+def get(flags: GetFlags) -> None:
+    """Show messages by id (JSON Lines with --format json)."""
+    with flags.client() as memory:
+        found = memory.get_messages(flags.resource, flags.ids)
+    if flags.output.as_json:
+        flags.output.json_lines(found)
+        return
+    for message in found:
+        shown: dict[str, Any] = {
+            "id": message.id,
+            "thread": message.thread_id,
+            "role": message.role.name.lower(),
+            "author": message.author,
+            "time": message.create_time,
+            "group": message.group_id,
+            "metadata": json.dumps(message.metadata, ensure_ascii=False)
+            if message.metadata
+            else "",
+            "payload": f"{len(message.payload):,} bytes {message.payload_type}"
+            if message.payload
+            else "",
+            "text": message.text,
+        }
+        flags.output.pairs({name: value for name, value in shown.items() if value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferFlags(Flags):
+    """Flags of `transfer`."""
+
+    resource: Resource
+    thread: Annotated[str, typer.Argument(help="The conversation.")]
+    to_resource: Annotated[str, typer.Argument(help="Whose it becomes.")]
+
+
+def transfer(flags: TransferFlags) -> None:
+    """Give a conversation with all its messages to another resource."""
+    with flags.client() as memory:
+        moved = memory.transfer_thread(flags.resource, flags.thread, flags.to_resource)
+    if flags.output.as_json:
+        flags.output.json({"messages": moved})
+    else:
+        flags.output.console.print(f"Moved {moved:,} messages.")
+
+
+class EmbedRoleName(StrEnum):
+    """Embedding roles by their names."""
+
+    QUERY = "query"
+    PASSAGE = "passage"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedFlags(Flags):
+    """Flags of `embed`."""
+
+    texts: Annotated[list[str], typer.Argument(help="Texts to embed.")]
+    role: Annotated[EmbedRoleName, typer.Option(help="A question, or something to be found.")] = (
+        EmbedRoleName.PASSAGE
+    )
+
+
+def embed(flags: EmbedFlags) -> None:
+    """Show the vectors that the server's model makes of texts."""
+    with flags.client() as memory:
+        result = memory.embed(flags.texts, role=EmbedRole[flags.role.name])
+    output = flags.output
+    if output.as_json:
+        output.json(result)
+        return
+    output.table(
+        ("text", "tokens", "cut", f"first of {result.dimensions} numbers"),
+        (
+            (
+                excerpt(text, 40),
+                made.tokens,
+                made.truncated,
+                ", ".join(f"{value:+.3f}" for value in made.values[:5]),
+            )
+            for text, made in zip(flags.texts, result.embeddings, strict=True)
+        ),
+    )
+    output.note(result.index_identity)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    command(
+        app,
+        "index",
+        panel=PANEL,
+        examples="""
+        semanticrecall index user-42 kitchen "My dog Rex is allergic to chicken"
+        semanticrecall index user-42 kitchen "Noted!" --role assistant --time 2024-05-01T14:00:00Z
+        echo "a long text" | semanticrecall index user-42 kitchen - --metadata '{"project": "A"}'
+        """,
+    )(index)
+    command(
+        app,
+        "recall",
+        panel=PANEL,
+        examples="""
+        semanticrecall recall user-42 "What can Rex not eat?"
+        semanticrecall recall user-42 "plans for the move" -k 8 --since 2024-01-01 --role user
+        semanticrecall recall user-42 "the bug" --filter '{"project": "A"}' --format json
+        semanticrecall recall user-42 "the bug" --context default > prompt.txt
+        """,
+    )(recall)
+    command(
+        app,
+        "forget",
+        panel=PANEL,
+        examples="""
+        semanticrecall forget user-42 --message 1f0c --message 2e1d
+        semanticrecall forget user-42 --thread kitchen
+        semanticrecall forget user-42 --everything --yes
+        """,
+    )(forget)
+    command(
+        app,
+        "history",
+        panel=PANEL,
+        examples="""
+        semanticrecall history user-42 --thread kitchen --last 10
+        semanticrecall history user-42 --since 2024-05-01 --all --format json
+        """,
+    )(history)
+    command(app, "threads", panel=PANEL, examples="semanticrecall threads user-42")(threads)
+    command(app, "get", panel=PANEL, examples="semanticrecall get user-42 1f0c 2e1d")(get)
+    command(
+        app, "transfer", panel=PANEL, examples="semanticrecall transfer user-42 kitchen user-43"
+    )(transfer)
+    command(
+        app,
+        "embed",
+        panel=PANEL,
+        examples="""
+        semanticrecall embed "My dog is ill" "The dog is sick"
+        semanticrecall embed "Who is ill?" --role query --format json
+        """,
+    )(embed)

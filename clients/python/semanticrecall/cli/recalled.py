@@ -1,0 +1,131 @@
+"""How recalled messages look: rank, score bar, when, who, thread and text."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from rich.table import Table
+from rich.text import Text
+
+from ..results import RecalledMessage, RecallResult
+from ..values import Message, Mode, WhyEmpty
+from .output import Output, local_time, plain
+
+BAR_CELLS = 8
+TEXT_CHARS_MAX = 600
+WORD_LETTERS_MIN = 3
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+_WHY_EMPTY = {
+    WhyEmpty.NO_QUERY: "the query is empty",
+    WhyEmpty.NO_MESSAGES: "there is nothing to search here yet",
+    WhyEmpty.FILTERED: "scope, filter, roles, times and exclusions left nothing",
+    WhyEmpty.BELOW_THRESHOLD: "nothing is as close as the threshold asks",
+}
+
+
+def show_recall(output: Output, result: RecallResult, query: str) -> None:
+    """Print an answer for people: hits stand out, their neighbours are dimmed."""
+    if result.messages:
+        output.console.print(recall_table(result, query))
+    else:
+        why = _WHY_EMPTY.get(result.info.why_empty, "nothing was found")
+        best = result.info.best_score
+        closest = "" if best is None else f" (closest: {best:.3f})"
+        output.console.print(f"No memories: {why}{closest}.")
+    output.console.print(cost_line(result), style="dim", markup=False)
+
+
+def recall_table(result: RecallResult, query: str) -> Table:
+    """Messages in their order; a line parts the threads."""
+    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
+    table.add_column("#", justify="right")
+    table.add_column("score", no_wrap=True)
+    table.add_column("when", no_wrap=True)
+    table.add_column("who", no_wrap=True, max_width=16, overflow="ellipsis")
+    table.add_column("thread", max_width=24, overflow="ellipsis", no_wrap=True)
+    table.add_column("text", ratio=1, overflow="fold")
+    words = _words(query)
+    thread_id = ""
+    for recalled in result.messages:
+        if thread_id and recalled.message.thread_id != thread_id:
+            table.add_section()
+        thread_id = recalled.message.thread_id
+        table.add_row(*_row(recalled, words), style="" if recalled.hit else "dim")
+    return table
+
+
+def _row(recalled: RecalledMessage, words: re.Pattern[str] | None) -> list[Text]:
+    message = recalled.message
+    text = Text(excerpt(message.text) or f"({message.payload_type or 'no text'})")
+    if recalled.hit and words is not None:
+        text.highlight_regex(words, "bold yellow")
+    return [
+        Text(str(recalled.rank) if recalled.hit else "", style="bold"),
+        score_bar(recalled.score) if recalled.hit else Text("·", style="dim"),
+        Text(_when(message.create_time)),
+        Text(writer(message)),
+        Text(plain(message.thread_id)),
+        text,
+    ]
+
+
+def _words(query: str) -> re.Pattern[str] | None:
+    found = {word for word in re.findall(r"\w+", query) if len(word) >= WORD_LETTERS_MIN}
+    if not found:
+        return None
+    listed = "|".join(sorted(map(re.escape, found), key=len, reverse=True))
+    return re.compile(rf"(?i)\b(?:{listed})\w*")
+
+
+def excerpt(text: str, most: int = TEXT_CHARS_MAX) -> str:
+    """The beginning of a text, safe for a terminal."""
+    cut = plain(text[:most]).strip()
+    return f"{cut} …" if len(text) > most else cut
+
+
+def writer(message: Message) -> str:
+    """Who wrote it."""
+    return plain(message.author) or message.role.name.lower()
+
+
+def _when(moment: datetime | None) -> str:
+    return "" if moment is None else local_time(moment)
+
+
+def score_bar(score: float | None) -> Text:
+    """A score as a bar from 0 to 1 and a number."""
+    if score is None:
+        return Text("by words")
+    filled = round(max(0.0, min(1.0, score)) * BAR_CELLS * 8)
+    bar = "█" * (filled // 8) + (_EIGHTHS[filled % 8] if filled % 8 else "")
+    colour = "green" if score >= 0.5 else "yellow" if score >= 0.3 else "bright_black"
+    return Text.assemble((bar.ljust(BAR_CELLS), colour), f" {score:.2f}")
+
+
+def cost_line(result: RecallResult) -> str:
+    """What the answer cost, in one line."""
+    info, spent = result.info, result.info.timings
+    query = "query cached" if info.cache_hit else f"embed {_ms(spent.embed_us)}"
+    parts = [
+        f"{len(result.hits)} of {info.searchable:,} messages in {_ms(spent.total_us)}",
+        f"{query}, search {_ms(spent.search_us)}, fetch {_ms(spent.fetch_us)}",
+    ]
+    if info.mode_used is not Mode.UNSPECIFIED:
+        parts.append(f"{info.mode_used.name.lower()}{', exact' if info.exact else ''}")
+    if info.candidates != info.searchable:
+        parts.append(f"{info.candidates:,} allowed")
+    if info.pending:
+        parts.append(f"{info.pending:,} not searchable yet")
+    if info.query_truncated:
+        parts.append("the query was cut to the model's window")
+    if info.messages_dropped:
+        parts.append(f"{info.messages_dropped:,} left out: too large an answer")
+    if info.unknown_filter_keys:
+        parts.append(f"no message has {', '.join(map(plain, info.unknown_filter_keys))}")
+    return " · ".join(parts)
+
+
+def _ms(microseconds: int) -> str:
+    return f"{microseconds / 1000:.1f} ms"
