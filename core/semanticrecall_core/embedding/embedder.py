@@ -138,11 +138,12 @@ class OnnxEmbedder:
         """Drop the cached vectors of these texts and of their chunks; returns how many."""
         keys: set[CacheKey] = set()
         for text in texts:
-            for role, prompt in self._prompts.items():
-                if len(text) <= self._tokenizer.slice_chars:
+            for prompt in set(self._prompts.values()):
+                if self._surely_one_chunk(prompt, text):
                     keys.add(CacheKey(prompt, self._tokenizer.prepare("", text)))
-                if not self._surely_one_chunk(prompt, text):
-                    keys.update(CacheKey(prompt, c.text) for c in self._chunks(role, text))
+                else:
+                    chunks = chunks_of(self._tokenizer, prompt, text)
+                    keys.update(CacheKey(prompt, chunk.text) for chunk in chunks)
         return self._cache.forget(keys)
 
     def cache_stats(self) -> CacheStats:
@@ -196,6 +197,8 @@ class OnnxEmbedder:
         for probe in model.probes:
             if probe.origin == "recorded" and self._device != "cpu":
                 continue
+            if len(self._tokenizer.encode("", probe.text).ids) > self._tokenizer.max_tokens:
+                continue  # how it was cut is not ours to know
             for role in EmbedRole:
                 vector = self._bare_vector(role, probe.text)
                 cosine = float(vector.astype(np.float64) @ probe.vector.astype(np.float64))

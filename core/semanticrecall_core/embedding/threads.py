@@ -31,7 +31,7 @@ def cpu_quota(
         cgroup_of_self: the process's groups, `hierarchy:controllers:path` a line.
         affinity: cores of the affinity mask; asked of the system when None.
     """
-    cores = float(affinity if affinity is not None else len(os.sched_getaffinity(0)))
+    cores = float(_affinity() if affinity is None else affinity)
     for directory, version in _group_directories(cgroup_root, cgroup_of_self):
         quota = _quota_v2(directory) if version == 2 else _quota_v1(directory)
         if quota is not None:
@@ -43,6 +43,12 @@ def worker_threads(cores: float | None = None) -> int:
     """Threads for one pool of compute-bound work: the quota rounded up, 1 to WORKERS_MAX."""
     available = cpu_quota() if cores is None else cores
     return max(1, min(WORKERS_MAX, math.ceil(available)))
+
+
+def _affinity() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # systems without affinity masks have no control groups either
 
 
 def _group_directories(root: Path, of_self: Path) -> list[tuple[Path, int]]:
