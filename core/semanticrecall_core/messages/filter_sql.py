@@ -82,6 +82,8 @@ class _Compiler:
         return f"(json_type(m.metadata, {path}) IS {wanted})"
 
     def _one_of(self, condition: Condition) -> str:
+        if not condition.values:
+            return "0"
         path = self._bind(json_path(condition.path))
         # One test for a scalar's type, one for a list's element; both by JSON type first.
         scalar: list[tuple[str, str]] = []
@@ -124,8 +126,6 @@ class _Compiler:
 
     def _by_case(self, path: str, scalar: Sequence[tuple[str, str]], element: Sequence[str]) -> str:
         """A CASE over the JSON type of the value under the path."""
-        if not element:
-            return "0"
         whens = " ".join(f"WHEN {kind} THEN {test}" for kind, test in scalar)
         anyone = " OR ".join(element)
         return (

@@ -1,0 +1,380 @@
+"""The message store as a plain dictionary: the reference that real stores are compared with.
+
+Written from the docstrings of `MessageStore` alone, one message after another, nothing clever.
+Not durable, not thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from semanticrecall_core.types.errors import AlreadyExistsError, NotFoundError
+from semanticrecall_core.types.filters import Filter
+from semanticrecall_core.types.ports import CommitListener
+from semanticrecall_core.types.values import (
+    AppendOutcome,
+    CallBudget,
+    Finding,
+    ForgetOutcome,
+    ForgetTarget,
+    ListQuery,
+    MessageDraft,
+    PartitionRows,
+    PendingRow,
+    Status,
+    StoredMessage,
+    StoreStats,
+    ThreadSummary,
+    VectorRecord,
+    WindowQuery,
+)
+from support.model_filter import has_key, holds
+
+
+@dataclass
+class _Row:
+    """One message."""
+
+    seq: int
+    resource_id: str
+    draft: MessageDraft
+    time_ns: int
+    revision: int
+    vectors: np.ndarray | None = None
+    generation: str = ""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return (self.time_ns, self.seq)
+
+
+class ModelStore:
+    """A list of rows, searched from end to end."""
+
+    store_id = "model"
+    healthy = True
+
+    def __init__(self, *, generation: str, clock: Callable[[], int]) -> None:
+        self.generation = generation
+        self._clock = clock
+        self._rows: list[_Row] = []
+        self._last_seq = 0
+        self._revision = 0
+        self._thread_keys: dict[tuple[str, str], int] = {}
+        self._last_thread_key = 0
+        self._listener: CommitListener | None = None
+
+    def subscribe(self, listener: CommitListener) -> None:
+        self._listener = listener
+
+    def append(
+        self, resource_id: str, drafts: Sequence[MessageDraft], budget: CallBudget
+    ) -> list[AppendOutcome]:
+        budget.check()
+        revision, now_ns = self._revision + 1, self._clock()
+        before = {row.seq: replace(row) for row in self._rows}
+        statuses = [self._take(resource_id, d, revision, now_ns, before) for d in drafts]
+        if any(status is not Status.UNCHANGED for status in statuses):
+            self._revision = revision
+        self._settle()
+        rows = [self._find(resource_id, draft.id) for draft in drafts]
+        self._tell_appended(resource_id, [row for row in rows if row.revision == revision], before)
+        return [
+            AppendOutcome(row.seq, row.revision, status, self._is_pending(row))
+            for row, status in zip(rows, statuses, strict=True)
+        ]
+
+    def _take(
+        self,
+        resource_id: str,
+        draft: MessageDraft,
+        revision: int,
+        now_ns: int,
+        before: dict[int, _Row],
+    ) -> Status:
+        row = next((r for r in self._of(resource_id) if r.draft.id == draft.id), None)
+        if row is None:
+            self._last_seq += 1
+            time_ns = now_ns if draft.create_time_ns is None else draft.create_time_ns
+            self._rows.append(_Row(self._last_seq, resource_id, draft, time_ns, revision))
+            return Status.INDEXED
+        same = replace(draft, create_time_ns=None, embeddable=True) == replace(
+            row.draft, create_time_ns=None, embeddable=True
+        )
+        if same and draft.create_time_ns in (None, row.time_ns):
+            return Status.UNCHANGED
+        if draft.create_time_ns is not None:
+            row.time_ns = draft.create_time_ns
+        row.draft, row.revision = draft, revision
+        old = before.get(row.seq)
+        keeps = (
+            old is not None
+            and old.draft.text == draft.text
+            and old.draft.embeddable
+            and draft.embeddable
+        )
+        row.vectors = old.vectors if old is not None and keeps else None
+        row.generation = old.generation if old is not None and keeps else ""
+        return Status.REPLACED
+
+    def _tell_appended(
+        self, resource_id: str, rows: Sequence[_Row], before: dict[int, _Row]
+    ) -> None:
+        if self._listener is None:
+            return
+        replaced = {row.seq: row for row in rows if row.seq in before}.values()
+        gone = sorted(row.seq for row in replaced if row.vectors is None)
+        if gone:
+            self._listener.vectors_removed(resource_id, np.array(gone, np.int64))
+        kept = [row for row in replaced if row.vectors is not None and not self._is_pending(row)]
+        if kept:
+            self._listener.vectors_put(resource_id, self._partition(kept))
+
+    def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
+        results: list[bool] = []
+        put: dict[str, dict[int, _Row]] = {}
+        for record in records:
+            row = next((r for r in self._rows if r.seq == record.seq), None)
+            fits = (
+                row is not None
+                and row.revision == record.revision
+                and row.resource_id == record.resource_id
+            )
+            results.append(fits)
+            if row is not None and fits:
+                row.vectors, row.generation = record.vectors.copy(), self.generation
+                put.setdefault(row.resource_id, {})[row.seq] = row
+        if put:
+            self._revision += 1
+        if self._listener is not None:
+            for resource_id, rows in put.items():
+                self._listener.vectors_put(resource_id, self._partition(list(rows.values())))
+        return results
+
+    def pending(self, after_seq: int, limit: int) -> list[PendingRow]:
+        waiting = [r for r in self._rows if r.seq > after_seq and self._is_pending(r)]
+        waiting.sort(key=lambda r: r.seq)
+        return [PendingRow(r.resource_id, r.seq, r.revision, r.draft.text) for r in waiting[:limit]]
+
+    def load_partition(self, resource_id: str) -> PartitionRows:
+        rows = [r for r in self._of(resource_id) if r.vectors is not None]
+        current = [r for r in rows if r.generation == self.generation]
+        return self._partition(sorted(current, key=lambda r: r.seq))
+
+    def _partition(self, rows: Sequence[_Row]) -> PartitionRows:
+        flat = [
+            (row, chunk, vector)
+            for row in rows
+            for chunk, vector in enumerate(row.vectors if row.vectors is not None else ())
+        ]
+        return PartitionRows(
+            seqs=np.array([row.seq for row, _, _ in flat], np.int64),
+            thread_keys=np.array(
+                [self.thread_key(row.resource_id, row.draft.thread_id) for row, _, _ in flat],
+                np.int64,
+            ),
+            times_ns=np.array([row.time_ns for row, _, _ in flat], np.int64),
+            roles=np.array([row.draft.role for row, _, _ in flat], np.uint8),
+            chunks=np.array([chunk for _, chunk, _ in flat], np.int64),
+            vectors=np.array([vector for _, _, vector in flat], np.float32).reshape(
+                len(flat), -1 if flat else 0
+            ),
+        )
+
+    def thread_key(self, resource_id: str, thread_id: str) -> int | None:
+        return self._thread_keys.get((resource_id, thread_id))
+
+    def seqs_matching(self, resource_id: str, condition: Filter) -> np.ndarray:
+        found = [r.seq for r in self._of(resource_id) if holds(condition, r.draft.metadata_json)]
+        return np.array(sorted(found), np.int64)
+
+    def unknown_metadata_keys(self, resource_id: str, keys: frozenset[str]) -> tuple[str, ...]:
+        known = {
+            key
+            for key in keys
+            for row in self._of(resource_id)
+            if has_key(row.draft.metadata_json, key)
+        }
+        return tuple(sorted(keys - known))
+
+    def seqs_of_ids(self, resource_id: str, message_ids: Sequence[str]) -> np.ndarray:
+        found = [r.seq for r in self._of(resource_id) if r.draft.id in message_ids]
+        return np.array(sorted(found), np.int64)
+
+    def windows(self, query: WindowQuery) -> list[StoredMessage]:
+        chosen: dict[int, _Row] = {}
+        for seq in query.hit_seqs:
+            hit = next((r for r in self._of(query.resource_id) if r.seq == seq), None)
+            if hit is None:
+                continue
+            others = [
+                r
+                for r in self._thread(query.resource_id, hit.draft.thread_id)
+                if r.draft.id not in query.excluded_ids and r is not hit
+            ]
+            earlier = [r for r in others if r.place < hit.place]
+            later = [r for r in others if r.place > hit.place]
+            before = earlier[max(0, len(earlier) - query.before) :]
+            window = [*before, hit, *later[: query.after]]
+            chosen.update((r.seq, r) for r in window)
+        threads: dict[str, list[_Row]] = {}
+        for row in sorted(chosen.values(), key=lambda r: r.place):
+            threads.setdefault(row.draft.thread_id, []).append(row)
+        return [_stored(row) for rows in threads.values() for row in rows]
+
+    def group(
+        self, resource_id: str, thread_id: str, group_id: str, limit: int
+    ) -> list[StoredMessage]:
+        members = [
+            r
+            for r in self._thread(resource_id, thread_id)
+            if r.draft.group_id == group_id and group_id
+        ]
+        return [_stored(row) for row in members[: limit + 1]]
+
+    def get(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
+        by_id = {row.draft.id: row for row in self._of(resource_id)}
+        return [_stored(by_id[i]) for i in dict.fromkeys(message_ids) if i in by_id]
+
+    def list_messages(self, query: ListQuery) -> list[StoredMessage]:
+        rows = sorted(
+            self._of(query.resource_id), key=lambda r: r.place, reverse=query.newest_first
+        )
+        if query.thread_id is not None:
+            rows = [r for r in rows if r.draft.thread_id == query.thread_id]
+        if query.after is not None and query.newest_first:
+            rows = [r for r in rows if r.place < query.after]
+        elif query.after is not None:
+            rows = [r for r in rows if r.place > query.after]
+        if query.time_from_ns is not None:
+            rows = [r for r in rows if r.time_ns >= query.time_from_ns]
+        if query.time_to_ns is not None:
+            rows = [r for r in rows if r.time_ns < query.time_to_ns]
+        if query.roles:
+            rows = [r for r in rows if r.draft.role in query.roles]
+        return [_stored(row) for row in rows[: query.limit]]
+
+    def list_threads(
+        self, resource_id: str, limit: int, after: tuple[int, int] | None
+    ) -> list[ThreadSummary]:
+        found: list[ThreadSummary] = []
+        for thread_id in {r.draft.thread_id for r in self._of(resource_id)}:
+            rows = self._thread(resource_id, thread_id)
+            first, last = rows[0], rows[-1]
+            found.append(ThreadSummary(thread_id, len(rows), first.time_ns, last.time_ns, last.seq))
+        found.sort(key=lambda t: (t.last_create_time_ns, t.last_seq), reverse=True)
+        if after is not None:
+            found = [t for t in found if (t.last_create_time_ns, t.last_seq) < after]
+        return found[:limit]
+
+    def transfer_thread(self, resource_id: str, thread_id: str, to_resource_id: str) -> int:
+        rows = self._thread(resource_id, thread_id)
+        if not rows:
+            raise NotFoundError("no such thread")
+        taken = {r.draft.id for r in self._of(to_resource_id)}
+        if self._thread(to_resource_id, thread_id) or taken & {r.draft.id for r in rows}:
+            raise AlreadyExistsError("taken")
+        self._revision += 1
+        for row in rows:
+            row.resource_id, row.revision = to_resource_id, self._revision
+        self._settle()
+        if self._listener is not None:
+            seqs = np.array(sorted(r.seq for r in rows), np.int64)
+            self._listener.vectors_removed(resource_id, seqs)
+            self._listener.resource_dropped(to_resource_id)
+        return len(rows)
+
+    def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
+        def named(row: _Row) -> bool:
+            if target.message_ids is not None:
+                return row.draft.id in target.message_ids
+            if target.thread_id is not None:
+                return row.draft.thread_id == target.thread_id
+            if target.create_time_before_ns is not None:
+                return row.time_ns < target.create_time_before_ns
+            return target.everything
+
+        gone = [r for r in self._of(resource_id) if named(r)]
+        if not gone:
+            return ForgetOutcome((), 0, 0)
+        self._revision += 1
+        self._rows = [r for r in self._rows if r not in gone]
+        threads = len(self._thread_keys)
+        self._settle()
+        seqs = tuple(sorted(r.seq for r in gone))
+        if self._listener is not None and target.everything:
+            self._listener.resource_dropped(resource_id)
+        elif self._listener is not None:
+            self._listener.vectors_removed(resource_id, np.array(seqs, np.int64))
+        return ForgetOutcome(
+            seqs,
+            sum(len(r.vectors) for r in gone if r.vectors is not None),
+            threads - len(self._thread_keys),
+            tuple(r.draft.text for r in gone if r.draft.embeddable),
+        )
+
+    def recent_resources(self, limit: int) -> list[str]:
+        newest: dict[str, int] = {}
+        for row in self._rows:
+            newest[row.resource_id] = max(newest.get(row.resource_id, row.time_ns), row.time_ns)
+        return sorted(newest, key=lambda resource_id: -newest[resource_id])[:limit]
+
+    def stats(self, resource_id: str | None) -> StoreStats:
+        rows = self._rows if resource_id is None else self._of(resource_id)
+        return StoreStats(
+            messages=len(rows),
+            vectors=sum(len(r.vectors) for r in rows if r.vectors is not None),
+            pending=sum(self._is_pending(r) for r in rows),
+            threads=len({(r.resource_id, r.draft.thread_id) for r in rows}),
+            resources=len({r.resource_id for r in rows}) if resource_id is None else 0,
+        )
+
+    def verify(self, resource_id: str | None) -> Iterator[Finding]:
+        return iter(())
+
+    def close(self) -> None:
+        pass
+
+    def _of(self, resource_id: str) -> list[_Row]:
+        return [row for row in self._rows if row.resource_id == resource_id]
+
+    def _thread(self, resource_id: str, thread_id: str) -> list[_Row]:
+        rows = [r for r in self._of(resource_id) if r.draft.thread_id == thread_id]
+        return sorted(rows, key=lambda r: r.place)
+
+    def _find(self, resource_id: str, message_id: str) -> _Row:
+        return next(r for r in self._of(resource_id) if r.draft.id == message_id)
+
+    def _is_pending(self, row: _Row) -> bool:
+        embedded = row.vectors is not None and row.generation == self.generation
+        return row.draft.embeddable and not embedded
+
+    def _settle(self) -> None:
+        """Threads with messages have keys; a thread that comes back gets another one."""
+        there = {(row.resource_id, row.draft.thread_id) for row in self._rows}
+        for gone in self._thread_keys.keys() - there:
+            del self._thread_keys[gone]
+        for new in sorted(there - self._thread_keys.keys()):
+            self._last_thread_key += 1
+            self._thread_keys[new] = self._last_thread_key
+
+
+def _stored(row: _Row) -> StoredMessage:
+    draft = row.draft
+    return StoredMessage(
+        seq=row.seq,
+        resource_id=row.resource_id,
+        thread_id=draft.thread_id,
+        id=draft.id,
+        role=draft.role,
+        author=draft.author,
+        text=draft.text,
+        create_time_ns=row.time_ns,
+        metadata_json=draft.metadata_json,
+        payload=draft.payload,
+        payload_type=draft.payload_type,
+        group_id=draft.group_id,
+    )
