@@ -312,7 +312,8 @@ class Sidecar:
         if self._server is not None:
             await self._server.stop(None if self._gate.inside else LAST_WRITES_S)
         await asyncio.to_thread(self._close)
-        self._log.info("stopped")
+        if self.has_served:
+            self._log.info("stopped")
 
     def _close(self) -> None:
         with ExitStack() as steps:

@@ -269,12 +269,13 @@ def test_a_second_signal_does_not_wait_for_calls(tmp_path: Path) -> None:
     engine = FakeEngine()
     with running(tmp_path, parts_of(engine), drain_grace_ms=600_000) as server:
         held = engine.hold("recall")
-        server.recall.Recall.future(RECALL, timeout=20)
+        accepted = server.recall.Recall.future(RECALL, timeout=20)
         assert held.entered.wait(20)
         server.begin_stop()
         server.wait_for_log("draining")
         server.hurry()
         server.wait_stopped()
+        assert accepted.exception(20) is not None
 
 
 # ---- health ----
@@ -308,7 +309,7 @@ def arguments(directory: Path, *more: str) -> list[str]:
 @pytest.mark.model
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_serves_drains_and_exits_0(tmp_path: Path, number: int) -> None:
-    with ServerProcess(arguments(tmp_path)) as process:
+    with ServerProcess(arguments(tmp_path, "--drain-grace-ms", "60000")) as process:
         process.wait_for("serving")
         stubs = Stubs(f"unix:{tmp_path}/s.sock")
         # More text than can be embedded at once: the call is in flight when the signal comes.
@@ -316,14 +317,14 @@ def test_a_process_serves_drains_and_exits_0(tmp_path: Path, number: int) -> Non
             recall_pb2.IndexRequest(
                 resource_id="alice",
                 thread_id="t",
-                messages=[{"id": str(i), "role": 1, "text": f"word{i} " * 200} for i in range(100)],
+                messages=[{"id": str(i), "role": 1, "text": f"word{i} " * 200} for i in range(20)],
             ),
             timeout=60,
         )
         stubs.recall.ListThreads(recall_pb2.ListThreadsRequest(resource_id="alice"), timeout=20)
         process.signal(number)
         answer = call.result(60)
-        assert len(answer.results) == 100
+        assert len(answer.results) == 20
         status, log = process.wait()
         stubs.close()
     assert status == 0, log

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from semanticrecall_core.engine import ForgetReport, VerifyReport
 from semanticrecall_core.types.values import (
     CacheStats,

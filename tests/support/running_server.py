@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -140,6 +140,20 @@ class InProcessServer(Stubs):
         """Wait until this event was logged."""
         with self._logged:
             assert self._logged.wait_for(lambda: event in self._events, START_TIMEOUT_S), event
+
+    def in_flight(self, lane: str) -> int:
+        """Requests that a lane waits for or works on."""
+        for line in self.sidecar.metrics.text().decode().splitlines():
+            if line.startswith(f'semanticrecall_in_flight{{lane="{lane}"}}'):
+                return int(float(line.split()[-1]))
+        raise AssertionError(f"no lane {lane}")
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Wait for the server's own counts to come to something."""
+        give_up = time.monotonic() + CALL_TIMEOUT_S
+        while not holds():
+            assert time.monotonic() < give_up, "it did not come to that"
+            threading.Event().wait(0.005)
 
     def begin_stop(self) -> None:
         """What SIGTERM does."""
