@@ -15,26 +15,25 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.text import Text
 
 from ..client import RecallClient
 from ..connection import DEFAULT_ADDRESS
-from ..values import IndexBatch, Message
+from ..values import IndexBatch, Message, Status
 from .flags import EXIT_ERROR, Flags, command
 from .output import Output
 from .reading import MessageReader
-from .recalled import cost_line, recall_table
+from .recalled import cost_line, recalled_messages
 from .sidecar_process import SidecarFailedError, SidecarProcess
 
 RESOURCE = "demo-sam"
-# None of them shares its telling words with the message that answers it.
+# In other words than the messages that answer them.
 QUESTIONS = (
-    "What must I not put into the dog's bowl?",
-    "Why did some customers pay a penny too much?",
+    "Which meat is bad for our pet?",
+    "Why did customers pay a penny too much?",
     "Which seafood makes me ill?",
-    "How did my long race go in the end?",
+    "What was my finishing time over 42 kilometres?",
 )
 CHECK_SECONDS = 0.5
 
@@ -71,7 +70,8 @@ def demo(flags: DemoFlags) -> None:
     Ends with Ctrl-C. With --format json: one JSON document a question.
     """
     output = flags.output
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         with _sidecar(flags) as started, replace(flags, address=started.address).client() as memory:
             _get_ready(output, started, memory)
@@ -141,16 +141,16 @@ def conversation() -> list[Message]:
 def _index(output: Output, memory: RecallClient) -> None:
     messages = conversation()
     start = time.monotonic()
+    new = 0
     with output.notes.status("Indexing a conversation ..."):
         for result in memory.index_stream([IndexBatch(RESOURCE, "", messages)]):
             result.raise_for_rejected()
+            new += sum(o.status is not Status.UNCHANGED for o in result.outcomes)
     took = time.monotonic() - start
     threads = len({message.thread_id for message in messages})
-    _step(
-        output,
-        f"Indexed {len(messages)} messages of {threads} conversations over two years "
-        f"in {took:.2f} s ({len(messages) / took:,.0f} a second)",
-    )
+    what = f"{len(messages)} messages of {threads} conversations over two years"
+    cost = f"in {took:.2f} s ({len(messages) / took:,.0f} a second)"
+    _step(output, f"Indexed {what} {cost}" if new else f"Found {what}, indexed before")
 
 
 def _step(output: Output, text: str) -> None:
@@ -167,19 +167,30 @@ def _ask(output: Output, memory: RecallClient, question: str) -> None:
         return
     output.console.print()
     output.console.print(Text.assemble(("? ", "bold magenta"), (question, "bold")))
-    output.console.print(recall_table(result, question))
+    output.console.print(recalled_messages(result, question, output.console.width))
     cost = f"{cost_line(result)} · round trip {round_trip_ms:.1f} ms"
     output.console.print(cost, style="dim", markup=False)
 
 
 def _serve_on(output: Output, started: Started) -> None:
-    address = "" if started.address == DEFAULT_ADDRESS else f'"{started.address}"'
-    flag = "" if started.address == DEFAULT_ADDRESS else f" --address {started.address}"
+    if not output.as_json:
+        _show_how_to_connect(output, started.address)
+    if started.process is None:
+        return
+    output.note(f"\nServing at {started.address} until Ctrl-C.")
+    while not started.process.ended(CHECK_SECONDS):
+        pass
+    raise SidecarFailedError("it ended by itself")
+
+
+def _show_how_to_connect(output: Output, address: str) -> None:
+    usual = address == DEFAULT_ADDRESS
+    argument, flag = ("", "") if usual else (f'"{address}"', f" --address {address}")
     python = (
-        "from semanticrecall import RecallClient, user, assistant\n"
-        f"with RecallClient({address}) as memory:\n"
-        '    memory.index("me", "chat-1", [user("I parked on level 3"), assistant("Noted!")])\n'
-        '    for m in memory.recall("me", "Where is my car?").hits:\n'
+        "from semanticrecall import RecallClient, user\n"
+        f"with RecallClient({argument}) as memory:\n"
+        '    memory.index("me", "chat-1", [user("I parked on level 3")])\n'
+        '    for m in memory.recall("me", "Where is my car?"):\n'
         "        print(m.score, m.message.text)"
     )
     shell = (
@@ -187,16 +198,11 @@ def _serve_on(output: Output, started: Started) -> None:
         f"semanticrecall threads {RESOURCE}{flag}\n"
         f"semanticrecall stats{flag}"
     )
-    if not output.as_json:
-        for title, text, language in (("Python", python, "python"), ("Shell", shell, "bash")):
-            code = Syntax(text, language, background_color="default", word_wrap=True)
-            output.console.print(Panel(code, title=title, title_align="left", border_style="dim"))
-    if started.process is None:
-        return
-    output.note(f"Serving at {started.address} until Ctrl-C.")
-    while not started.process.ended(CHECK_SECONDS):
-        pass
-    raise SidecarFailedError("it ended by itself")
+    for title, text, language in (("Python", python, "python"), ("shell", shell, "bash")):
+        # At the left edge and without a frame, so that it can be copied as it is.
+        code = Syntax(text, language, theme="ansi_dark", background_color="default")
+        output.console.print(f"\n[bold]From {title}[/]")
+        output.console.print(code)
 
 
 def register(app: typer.Typer) -> None:

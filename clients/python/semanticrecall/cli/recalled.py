@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from itertools import groupby
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +14,9 @@ from ..values import Message, Mode, WhyEmpty
 from .output import Output, local_time, plain
 
 BAR_CELLS = 8
-TEXT_CHARS_MAX = 600
+HIT_CHARS_MAX = 600
+NEIGHBOUR_CHARS_MAX = 140
+WIDE_CELLS = 100
 WORD_LETTERS_MIN = 3
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -28,7 +31,7 @@ _WHY_EMPTY = {
 def show_recall(output: Output, result: RecallResult, query: str) -> None:
     """Print an answer for people: hits stand out, their neighbours are dimmed."""
     if result.messages:
-        output.console.print(recall_table(result, query))
+        output.console.print(recalled_messages(result, query, output.console.width))
     else:
         why = _WHY_EMPTY.get(result.info.why_empty, "nothing was found")
         best = result.info.best_score
@@ -37,37 +40,39 @@ def show_recall(output: Output, result: RecallResult, query: str) -> None:
     output.console.print(cost_line(result), style="dim", markup=False)
 
 
-def recall_table(result: RecallResult, query: str) -> Table:
-    """Messages in their order; a line parts the threads."""
-    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False)
-    table.add_column("#", justify="right")
-    table.add_column("score", no_wrap=True)
-    table.add_column("when", no_wrap=True)
-    table.add_column("who", no_wrap=True, max_width=16, overflow="ellipsis")
-    table.add_column("thread", max_width=24, overflow="ellipsis", no_wrap=True)
-    table.add_column("text", ratio=1, overflow="fold")
+def recalled_messages(result: RecallResult, query: str, width: int) -> Group:
+    """Messages in their order under the names of their threads; the columns of all line up.
+
+    Args:
+        width: of the terminal, in cells.
+    """
     words = _words(query)
-    thread_id = ""
-    for recalled in result.messages:
-        if thread_id and recalled.message.thread_id != thread_id:
-            table.add_section()
-        thread_id = recalled.message.thread_id
-        table.add_row(*_row(recalled, words), style="" if recalled.hit else "dim")
-    return table
+    parts: list[Text | Table] = []
+    for thread_id, messages in groupby(result.messages, key=lambda m: m.message.thread_id):
+        parts.append(Text(f"── {plain(thread_id)}", style="cyan"))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(justify="right", width=2)
+        table.add_column(width=BAR_CELLS + 5)
+        table.add_column(width=16 if width >= WIDE_CELLS else 10)
+        table.add_column(ratio=1, overflow="fold")
+        for recalled in messages:
+            table.add_row(*_row(recalled, words, width), style="" if recalled.hit else "dim")
+        parts.append(table)
+    return Group(*parts)
 
 
-def _row(recalled: RecalledMessage, words: re.Pattern[str] | None) -> list[Text]:
+def _row(recalled: RecalledMessage, words: re.Pattern[str] | None, width: int) -> list[Text]:
     message = recalled.message
-    text = Text(excerpt(message.text) or f"({message.payload_type or 'no text'})")
+    most = HIT_CHARS_MAX if recalled.hit else NEIGHBOUR_CHARS_MAX
+    said = Text(excerpt(message.text, most) or f"({plain(message.payload_type) or 'no text'})")
     if recalled.hit and words is not None:
-        text.highlight_regex(words, "bold yellow")
+        said.highlight_regex(words, "bold yellow")
+    when = local_time(message.create_time) if message.create_time else ""
     return [
         Text(str(recalled.rank) if recalled.hit else "", style="bold"),
-        score_bar(recalled.score) if recalled.hit else Text("·", style="dim"),
-        Text(_when(message.create_time)),
-        Text(writer(message)),
-        Text(plain(message.thread_id)),
-        text,
+        score_bar(recalled.score) if recalled.hit else Text(""),
+        Text(when if width >= WIDE_CELLS else when[:10], style="dim"),
+        Text.assemble((f"{writer(message)}: ", "bold" if recalled.hit else ""), said),
     ]
 
 
@@ -79,7 +84,7 @@ def _words(query: str) -> re.Pattern[str] | None:
     return re.compile(rf"(?i)\b(?:{listed})\w*")
 
 
-def excerpt(text: str, most: int = TEXT_CHARS_MAX) -> str:
+def excerpt(text: str, most: int = HIT_CHARS_MAX) -> str:
     """The beginning of a text, safe for a terminal."""
     cut = plain(text[:most]).strip()
     return f"{cut} …" if len(text) > most else cut
@@ -88,10 +93,6 @@ def excerpt(text: str, most: int = TEXT_CHARS_MAX) -> str:
 def writer(message: Message) -> str:
     """Who wrote it."""
     return plain(message.author) or message.role.name.lower()
-
-
-def _when(moment: datetime | None) -> str:
-    return "" if moment is None else local_time(moment)
 
 
 def score_bar(score: float | None) -> Text:

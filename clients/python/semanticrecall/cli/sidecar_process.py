@@ -105,6 +105,11 @@ class SidecarProcess:
         """Drain and end it; its exit status."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-            if not self.ended(STOP_SECONDS_MAX):
+            try:
+                drained = self.ended(STOP_SECONDS_MAX)
+            except KeyboardInterrupt:
+                # The second Ctrl-C: its record is safe, whatever is cut off.
+                drained = False
+            if not drained:
                 self._process.kill()
         return self._process.wait()
