@@ -29,7 +29,7 @@ class BertReference:
 
     def __init__(self, folder: Path, max_tokens: int = 256, pooling: str = "mean") -> None:
         self._config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        self._tensors = load_file(folder / "model.safetensors")
+        self._tensors: dict[str, Array] = load_file(folder / "model.safetensors")
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length=max_tokens)
@@ -41,7 +41,10 @@ class BertReference:
 
     def embed(self, text: str) -> Array:
         """Unit vector of a text: [hidden]."""
-        ids = self.token_ids(text)
+        return self.embed_ids(self.token_ids(text))
+
+    def embed_ids(self, ids: list[int]) -> Array:
+        """Unit vector of token ids: [hidden]."""
         t = self._tensors
         x = (
             t["embeddings.word_embeddings.weight"][ids]
@@ -57,16 +60,18 @@ class BertReference:
             wide = wide * np.float32(0.5) * (1 + _erf(wide / np.float32(math.sqrt(2))))
             x = self._norm(self._linear(wide, f"{at}.output.dense") + x, f"{at}.output.LayerNorm")
         pooled = x[0] if self._pooling == "cls" else x.mean(axis=0)
-        return (pooled / np.linalg.norm(pooled)).astype(np.float32)
+        return np.asarray(pooled / np.linalg.norm(pooled), dtype=np.float32)
 
     def _linear(self, x: Array, name: str) -> Array:
-        return x @ self._tensors[f"{name}.weight"].T + self._tensors[f"{name}.bias"]
+        product = x @ self._tensors[f"{name}.weight"].T + self._tensors[f"{name}.bias"]
+        return np.asarray(product, dtype=np.float32)
 
     def _norm(self, x: Array, name: str) -> Array:
         mean = x.mean(axis=-1, keepdims=True)
         variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
         scaled = (x - mean) / np.sqrt(variance + np.float32(self._config["layer_norm_eps"]))
-        return scaled * self._tensors[f"{name}.weight"] + self._tensors[f"{name}.bias"]
+        shifted = scaled * self._tensors[f"{name}.weight"] + self._tensors[f"{name}.bias"]
+        return np.asarray(shifted, dtype=np.float32)
 
     def _attention(self, x: Array, at: str) -> Array:
         heads = self._config["num_attention_heads"]
@@ -81,4 +86,5 @@ class BertReference:
         scores = query @ key.transpose(0, 2, 1) / np.float32(math.sqrt(size))
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights = weights / weights.sum(axis=-1, keepdims=True)
-        return (weights @ value).transpose(1, 0, 2).reshape(tokens, hidden)
+        context = (weights @ value).transpose(1, 0, 2).reshape(tokens, hidden)
+        return np.asarray(context, dtype=np.float32)

@@ -79,7 +79,8 @@ class PlainRunner:
 
     def embed(self, text: str) -> Floats:
         """The vector of one text: [dimensions]."""
-        return self.run(text)["embedding"][0]
+        vector: Floats = self.run(text)["embedding"][0]
+        return vector
 
 
 def measure_maxima(

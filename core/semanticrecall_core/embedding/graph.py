@@ -41,6 +41,13 @@ GRAPH_BUILDER_VERSION = 1
 """Grows with every change that changes the bytes; a graph of another version is rebuilt."""
 
 SMOOTHING_ALPHA = 0.75
+"""How much of an activation's spread moves into the weights. Mean cosine to fp32 on the golden
+texts: 0.981 at 0.5, 0.996 at 0.65, 0.997 at 0.75, 0.996 at 0.85; 0.993 without smoothing."""
+SELDOM_FIRING_FLOOR = 1.5
+"""Maxima of the feed-forward channels are taken as no less than this many medians of the layer.
+Many of these neurons fire for a few words only, which no calibration sees all of; one that fires
+unforeseen would set the range of the whole activation. Lifts the worst cosine from 0.976 to 0.994.
+"""
 OPSET = 17
 IR_VERSION = 8
 MICROSOFT = "com.microsoft"
@@ -118,7 +125,7 @@ class _Graph:
     def constant(self, name: str, value: NDArray[Any]) -> str:
         if name not in self._names:
             self._names.add(name)
-            self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+            self.constants.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
         return name
 
     def node(
@@ -203,7 +210,10 @@ class _Encoder:
     def _factors(self, product: str, weight: Floats) -> Floats | None:
         if self._options.quantisation == "fp32" or product not in self._maxima:
             return None
-        return smoothing_factors(self._maxima[product], weight)
+        maxima = self._maxima[product]
+        if product.endswith(".down"):
+            maxima = np.maximum(maxima, np.float32(SELDOM_FIRING_FLOOR * np.median(maxima)))
+        return smoothing_factors(maxima, weight)
 
     def _smoothed(self, product: str, value: str, weight: Floats) -> tuple[str, Floats]:
         """The product's input divided by its factors, and its weight multiplied by them."""

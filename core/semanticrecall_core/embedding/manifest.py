@@ -33,14 +33,14 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
 
 from ..types.errors import ModelUnavailableError
 from .graph import GRAPH_BUILDER_VERSION
-from .spec import ModelSpec, Quantisation
+from .spec import QUANTISATIONS, ModelSpec, Quantisation
 from .weights import Floats
 
 MANIFEST = "manifest.json"
@@ -297,10 +297,10 @@ def read_manifest(folder: Path) -> Manifest | None:
         if document["format"] != MANIFEST_FORMAT:
             raise damaged(path, "has a format that this version does not read")
         files = document["files"]
-        graphs = {
-            cast("Quantisation", name): GraphEntry.of_json(entry)
-            for name, entry in document["graphs"].items()
-            if name in ("int8", "fp32")
+        graphs: dict[Quantisation, GraphEntry] = {
+            name: GraphEntry.of_json(document["graphs"][name])
+            for name in QUANTISATIONS
+            if name in document["graphs"]
         }
         manifest = Manifest(
             name=str(document["name"]),

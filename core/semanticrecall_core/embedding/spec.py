@@ -7,6 +7,7 @@ from typing import Literal
 
 Pooling = Literal["mean", "cls"]
 Quantisation = Literal["int8", "fp32"]
+QUANTISATIONS: tuple[Quantisation, ...] = ("int8", "fp32")
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,12 @@ def _positive(fields: Mapping[str, Any], key: str, limit: int) -> int:
     return value
 
 
+def _epsilon(value: object) -> float:
+    if not isinstance(value, float) or not 0 < value < 1:
+        raise _refuse("config.json: layer_norm_eps must be a number between 0 and 1")
+    return value
+
+
 def parse_config(data: bytes) -> BertConfig:
     """Read config.json.
 
@@ -121,7 +127,7 @@ def parse_config(data: bytes) -> BertConfig:
         vocabulary=_positive(fields, "vocab_size", MAX_VOCABULARY),
         positions=_positive(fields, "max_position_embeddings", 65_536),
         token_types=_positive(fields, "type_vocab_size", 1_024),
-        layer_norm_epsilon=float(fields.get("layer_norm_eps", 1e-12)),
+        layer_norm_epsilon=_epsilon(fields.get("layer_norm_eps", 1e-12)),
     )
     if config.hidden % config.heads:
         raise _refuse("config.json: hidden_size is not a multiple of num_attention_heads")
@@ -145,7 +151,7 @@ class _Tensors:
             raise _refuse(f"model.safetensors has no tensor {name}")
         if tensor.shape != shape:
             raise _refuse(f"model.safetensors: {name} has shape {tensor.shape}, not {shape}")
-        if tensor.dtype not in (np.float32, np.float16):
+        if tensor.dtype.name not in ("float32", "float16"):
             raise _refuse(f"model.safetensors: {name} is {tensor.dtype}, not float32 or float16")
         values = np.ascontiguousarray(tensor, dtype=np.float32)
         if not np.isfinite(values).all():
