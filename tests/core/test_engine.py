@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.fake_embedder import FakeEmbedder, text_vector
 
 from semanticrecall_core.engine import Engine, EngineLimits, VerifyReport
 from semanticrecall_core.messages import open_store
@@ -40,6 +39,7 @@ from semanticrecall_core.types.values import (
     WhyEmpty,
 )
 from semanticrecall_core.vectors import FaissVectorIndex
+from support.fake_embedder import FakeEmbedder, text_vector
 
 WAIT_SECONDS = 30.0
 

@@ -157,7 +157,7 @@ class MessageStore(Protocol):
         ...
 
     def recent_resources(self, limit: int) -> list[str]:
-        """Resources by their newest message's arrival, newest first."""
+        """Resources by the time of their newest message, newest first."""
         ...
 
     def stats(self, resource_id: str | None) -> StoreStats:
