@@ -76,9 +76,18 @@ class _Walk:
                 return None
             window = self._buffer[: slice_end(self._buffer, 0, self._window_chars)]
             tokens = self._tokenizer.encode(self._prompt, window)
-            if any(end > self._fresh_from for _, end in tokens.spans):
+            at_end = len(window) == len(self._buffer) and self._position >= len(self._text)
+            fresh = _NOT_SPACE.search(window, self._fresh_from)
+            if fresh is None or not any(end > self._fresh_from for _, end in tokens.spans):
+                self._drop(len(window))
+            elif at_end and len(tokens.ids) <= self._tokenizer.max_tokens:
+                self._buffer = ""
+                return Chunk(window, tokens.ids, last=True)
+            elif fresh.start() - self._fresh_from > self._tokenizer.max_tokens // 2:
+                # White space is tokens to some models: it must not fill the chunk.
+                self._drop(fresh.start())
+            else:
                 return self._take(window, tokens)
-            self._drop(len(window))
 
     def _fill(self) -> None:
         """Have a slice's worth of prepared text in the buffer, if there is so much."""
@@ -89,10 +98,6 @@ class _Walk:
             self._position = end
 
     def _take(self, window: str, tokens: Tokens) -> Chunk:
-        fits = len(tokens.ids) <= self._tokenizer.max_tokens
-        if fits and len(window) == len(self._buffer) and self._position >= len(self._text):
-            self._buffer = ""
-            return Chunk(window, tokens.ids, last=True)
         end = len(window)
         chunk_tokens = tokens
         while len(chunk_tokens.ids) > self._tokenizer.max_tokens:
