@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ..types.values import FloatRows
 
 CACHE_BYTES_DEFAULT = 64 * 1024 * 1024
-SELF_TEST_SECONDS_MAX = 60.0
 
 _SELF_TEST_TEXT = "The quick brown fox jumps over the lazy dog."
 _WARM_UP_TEXT = "warm up the longest window there is "
