@@ -255,6 +255,10 @@ class EmbeddingBacklog:
                 done.append((entry, embedded))
             except SemanticRecallError as error:
                 self._failed(entry, error)
+            except Exception as error:
+                # A bug for one text must not hold up the others of its batch.
+                _log.error("embed_raised", seq=entry.seq, error_type=type(error).__name__)
+                self._failed(entry, EmbeddingFailedError("the model failed on this text"))
         if not done:
             return
         records = [
