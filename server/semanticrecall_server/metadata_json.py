@@ -55,9 +55,9 @@ def _value(value: struct_pb2.Value, field: str, depth_left: int) -> Any:
 def _number(value: float, field: str) -> int | float:
     if not math.isfinite(value):
         raise InvalidArgumentError.of(field, "numbers must be finite")
-    if value.is_integer() and abs(value) <= _INTEGER_MAX:
-        return int(value)
-    return value
+    is_whole = value.is_integer() and abs(value) <= _INTEGER_MAX
+    # Minus zero would lose its sign.
+    return int(value) if is_whole and (value or math.copysign(1.0, value) > 0) else value
 
 
 def json_of(value: Mapping[str, Any], field: str, bytes_max: int) -> str:
