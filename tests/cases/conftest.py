@@ -16,36 +16,12 @@ from typing import Any
 
 import pytest
 
-from semanticrecall_core.engine import Engine, EngineLimits
-from semanticrecall_core.messages import SqliteMessageStore
-from semanticrecall_core.types.ports import Embedder
-from semanticrecall_core.vectors import FaissVectorIndex
-from semanticrecall_server.config import Settings
-from semanticrecall_server.lifecycle import Parts
+from semanticrecall_server.assembly import default_parts
 from support.fake_embedder import FakeEmbedder
 from support.running_server import ServerProcess, running
 from support.wire_memory import Memory, Model, Sidecar
 
 _numbers = itertools.count()
-
-
-def parts_with(embedder: Embedder) -> Parts:
-    """The real record, engine and index around this embedder."""
-
-    def claim(settings: Settings) -> SqliteMessageStore:
-        return SqliteMessageStore(settings.data_dir, generation=embedder.generation)
-
-    def load(settings: Settings, store: SqliteMessageStore) -> Engine:
-        index = FaissVectorIndex(embedder.dimensions, store.load_partition)
-        limits = EngineLimits(
-            answer_bytes_max=settings.answer_bytes_max,
-            filter_keys=frozenset(settings.filter_keys),
-        )
-        engine = Engine(store, embedder, index, limits)
-        engine.start()
-        return engine
-
-    return Parts(claim, load)
 
 
 @dataclass(frozen=True)
@@ -62,7 +38,7 @@ def _started(
 ) -> Iterator[LocalServer]:
     used = embedder or FakeEmbedder()
     directory.mkdir(exist_ok=True)
-    with running(directory, parts_with(used), **settings) as server:
+    with running(directory, default_parts(lambda _: used), **settings) as server:
         sidecar = Sidecar(server.sidecar.addresses[0].target)
         try:
             yield LocalServer(sidecar, used)
