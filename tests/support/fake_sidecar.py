@@ -54,6 +54,7 @@ class Shelf:
     messages: dict[tuple[str, str], types_pb2.Message] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    batch_errors: list[types_pb2.ErrorDetail] = field(default_factory=list)
     health: bytes = SERVING
     hold: threading.Event | None = None
     entered: threading.Event = field(default_factory=threading.Event)
@@ -171,6 +172,9 @@ class FakeRecall(RecallServiceServicer):
             self._shelf.arrive("IndexStream", request, context)
             if not request.resource_id:
                 yield recall_pb2.IndexResponse(error=invalid("resource_id", "must not be empty"))
+                continue
+            if self._shelf.batch_errors:
+                yield recall_pb2.IndexResponse(error=self._shelf.batch_errors.pop(0))
                 continue
             yield self._shelf.put(request)
 

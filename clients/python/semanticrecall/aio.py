@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -376,9 +377,11 @@ class AsyncRecallClient:
         try:
             async for response in call:
                 yield response
-        except grpc.RpcError as failure:
+        except (grpc.RpcError, asyncio.CancelledError) as failure:
             if batches is not None and batches.failure is not None:
                 raise batches.failure from None
+            if isinstance(failure, asyncio.CancelledError):
+                raise
             raise error_from_call(failure, self.address) from None
         finally:
             # Also when the caller stopped half way: the server must not go on for nobody.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
@@ -53,7 +52,7 @@ def _add_plugin(found: EntryPoint) -> None:
 
     def run(context: typer.Context) -> None:
         try:
-            start = found.load()
+            status = cast("int", found.load()(list(context.args)))
         except ModuleNotFoundError as error:
             name = (error.name or "").split(".")[0]
             if not name or name.startswith("semanticrecall"):
@@ -63,7 +62,7 @@ def _add_plugin(found: EntryPoint) -> None:
                 "pip install 'semanticrecall-sidecar[server]'\n"
             )
             raise typer.Exit(2) from None
-        raise typer.Exit(cast("int", start(list(context.args))))
+        raise typer.Exit(status)
 
     app.command(
         found.name,
@@ -88,7 +87,3 @@ def run() -> None:
         app(standalone_mode=True)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader (`head`, say) has enough. Keep Python from complaining at exit as well.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import os
+import sys
 import typing
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -166,6 +168,9 @@ def errors_told(output: Output, address: str) -> Generator[None, None, None]:
     """End with one clear line and an exit code where a call fails."""
     try:
         yield
+    except BrokenPipeError:
+        # The reader (`head`, say) has enough. Keep Python from complaining at exit as well.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except SemanticRecallError as error:
         output.error(_told(error, address))
         if isinstance(error, FAIL_OPEN_ERRORS):
