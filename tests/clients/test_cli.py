@@ -219,7 +219,9 @@ def test_what_the_server_lacks_says_so(run: Run, command: tuple[str, ...]) -> No
     ],
 )
 def test_exit_codes(run: Run, shelf: Shelf, code: grpc.StatusCode, exit_code: int) -> None:
-    detail = types_pb2.ErrorDetail(code=code.value[0], message="what is wrong", reason="X")
+    detail = types_pb2.ErrorDetail(
+        code=code.value[0], message="what is wrong", reason="X", retryable=exit_code == 3
+    )
     shelf.failures = [Failure(code, detail)]
     result = run("recall", "u", "q")
     assert result.exit_code == exit_code

@@ -92,8 +92,11 @@ class Connection:
         return STREAM_TIMEOUT_SECONDS if timeout is None else _seconds(timeout, "timeout")
 
     def without_memories(self, error: SemanticRecallError) -> RecallResult:
-        """The empty answer of a client that fails open; raises if it does not."""
-        if not self.fail_open:
+        """The empty answer of a client that fails open; raises if it does not.
+
+        An answer that is too large, say, is no outage but a mistake: asking again is no use.
+        """
+        if not (self.fail_open and error.retryable):
             raise error
         log.warning(
             "recall goes on without memories (%s): %s; fail_open=False raises instead",

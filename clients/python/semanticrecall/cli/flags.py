@@ -173,7 +173,7 @@ def errors_told(output: Output, address: str) -> Generator[None, None, None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except SemanticRecallError as error:
         output.error(_told(error, address))
-        if isinstance(error, FAIL_OPEN_ERRORS):
+        if isinstance(error, FAIL_OPEN_ERRORS) and error.retryable:
             raise typer.Exit(EXIT_NO_ANSWER) from None
         usage = isinstance(error, InvalidArgumentError)
         raise typer.Exit(EXIT_USAGE if usage else EXIT_ERROR) from None
