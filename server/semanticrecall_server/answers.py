@@ -59,16 +59,20 @@ def fill_message(target: types_pb2.Message, stored: StoredMessage) -> None:
     target.thread_id = stored.thread_id
     target.resource_id = stored.resource_id
     target.role = int(stored.role)  # type: ignore[assignment]
-    target.author = stored.author
+    if stored.author:
+        target.author = stored.author
     target.text = stored.text
     seconds, nanos = divmod(stored.create_time_ns, NANOS_PER_SECOND)
     target.create_time.seconds = seconds
     target.create_time.nanos = nanos
     if stored.metadata_json:
         fill_struct(target.metadata, stored.metadata_json)
-    target.payload = stored.payload
-    target.payload_type = stored.payload_type
-    target.group_id = stored.group_id
+    if stored.payload:
+        target.payload = stored.payload
+    if stored.payload_type:
+        target.payload_type = stored.payload_type
+    if stored.group_id:
+        target.group_id = stored.group_id
 
 
 def recall_response(

@@ -18,7 +18,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from semanticrecall_core.types.errors import FieldViolation, InvalidArgumentError
 
-from .config import ID_BYTES_MAX
+from .settings_faults import ID_BYTES_MAX
 
 EnumT = TypeVar("EnumT", bound=IntEnum)
 
@@ -87,7 +87,7 @@ class Violations:
 
     def name(self, field: str, value: str, bytes_max: int = NAME_BYTES_MAX) -> None:
         """A short line without control characters, or nothing."""
-        if not self.size(field, value, bytes_max):
+        if not value or not self.size(field, value, bytes_max):
             return
         if _CONTROL.search(value):
             self.add(field, "must not hold control characters")

@@ -23,15 +23,11 @@ from pydantic_settings import (
 )
 
 from .listen import Address, TcpAddress, parse_address
+from .settings_faults import settings_faults
 
 ENVIRONMENT_PREFIX = "SEMANTICRECALL_"
 CLIENT_VARIABLES = {"SEMANTICRECALL_ADDRESS", "SEMANTICRECALL_TOKEN"}
 """Variables of the clients, which may share an environment with the server."""
-
-MESSAGE_OVERHEAD_BYTES = 8 * 1024
-"""Room for ids, names, times and framing beside a message's text, metadata and payload."""
-
-ID_BYTES_MAX = 512
 
 
 class Device(StrEnum):
@@ -379,7 +375,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _agree(self) -> Settings:
-        faults = [*self._security_faults(), *self._size_faults(), *self._capacity_faults()]
+        faults = settings_faults(self)
         if faults:
             raise ValueError("\n".join(faults))
         return self
@@ -402,78 +398,6 @@ class Settings(BaseSettings):
     def has_tokens(self) -> bool:
         """Calls need a bearer token."""
         return self.tokens_file is not None or bool(self.tokens.get_secret_value())
-
-    def _security_faults(self) -> list[str]:
-        faults = []
-        if (self.tls_cert_file is None) != (self.tls_key_file is None):
-            faults.append("--tls-cert-file and --tls-key-file go together")
-        for text in self.listen:
-            address = parse_address(text)
-            outside = isinstance(address, TcpAddress) and not address.is_loopback
-            if outside and not (self.has_tls and self.has_tokens):
-                faults.append(
-                    f"--listen {text} can be reached from other machines: that needs "
-                    "--tls-cert-file, --tls-key-file and --tokens-file; "
-                    "or listen on 127.0.0.1 or unix:/path"
-                )
-        return faults
-
-    def _size_faults(self) -> list[str]:
-        message = (
-            self.text_bytes_max
-            + self.metadata_bytes_max
-            + self.payload_bytes_max
-            + MESSAGE_OVERHEAD_BYTES
-        )
-        recall = (
-            self.query_bytes_max
-            + self.exclude_ids_max * (ID_BYTES_MAX + 3)
-            + self.metadata_bytes_max
-            + MESSAGE_OVERHEAD_BYTES
-        )
-        faults = []
-        if self.request_bytes_max < message:
-            faults.append(
-                f"--request-bytes-max {self.request_bytes_max} is less than one message of "
-                f"the largest text, metadata and payload ({message})"
-            )
-        if self.request_bytes_max < recall:
-            faults.append(
-                f"--request-bytes-max {self.request_bytes_max} is less than a recall with the "
-                f"longest query and {self.exclude_ids_max} excluded ids ({recall})"
-            )
-        if self.answer_bytes_max < message:
-            faults.append(
-                f"--answer-bytes-max {self.answer_bytes_max} is less than one of the largest "
-                f"messages ({message})"
-            )
-        if self.bytes_in_flight_max < self.request_bytes_max:
-            faults.append(
-                f"--bytes-in-flight-max {self.bytes_in_flight_max} is less than one request "
-                f"({self.request_bytes_max})"
-            )
-        return faults
-
-    def _capacity_faults(self) -> list[str]:
-        faults = []
-        lanes = self.recalls_in_flight_max + self.index_in_flight_max + self.admin_in_flight_max
-        if self.calls_in_flight_max < lanes:
-            faults.append(
-                f"--calls-in-flight-max {self.calls_in_flight_max} is less than the sum of "
-                "--recalls-in-flight-max, --index-in-flight-max and --admin-in-flight-max "
-                f"({lanes}), so callers would not be told when to come back"
-            )
-        if self.index_threads > self.index_in_flight_max:
-            faults.append(
-                f"--index-threads {self.index_threads} is more than --index-in-flight-max "
-                f"{self.index_in_flight_max}: some would never work"
-            )
-        if self.deadline_default_ms > self.deadline_max_ms:
-            faults.append(
-                f"--deadline-default-ms {self.deadline_default_ms} is more than "
-                f"--deadline-max-ms {self.deadline_max_ms}"
-            )
-        return faults
 
 
 def flag_of(field: str) -> str:

@@ -101,7 +101,7 @@ def recall_query(request: recall_pb2.RecallRequest, limits: RequestLimits) -> Re
         v.number("threshold", threshold, -1.0, 1.0)
     time_from, time_to = time_range(v, request)
     v.identifiers("exclude_message_ids", request.exclude_message_ids, 0, limits.exclude_ids_max)
-    mode = _ranking(v, request.ranking)
+    mode = _ranking(v, request)
     v.count("timeout_ms", request.timeout_ms, 0, TIMEOUT_MS_MAX)
     v.name("read_token", request.read_token, READ_TOKEN_BYTES_MAX)
     query = RecallQuery(
@@ -173,7 +173,10 @@ def time_range(
     return begin, end
 
 
-def _ranking(v: Violations, ranking: recall_pb2.Ranking) -> Mode | None:
+def _ranking(v: Violations, request: recall_pb2.RecallRequest) -> Mode | None:
+    if not request.HasField("ranking"):
+        return None
+    ranking = request.ranking
     v.number("ranking.recency_weight", ranking.recency_weight, 0.0, 1.0)
     v.number("ranking.diversity", ranking.diversity, 0.0, 1.0)
     if ranking.HasField("recency_half_life"):

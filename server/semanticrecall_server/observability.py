@@ -28,6 +28,7 @@ from semanticrecall_core.types.values import RecallInfo
 from .listen import ListenError, TcpAddress
 
 PREFIX = "semanticrecall"
+STAGES = ("queue", "embed", "search", "fetch", "render", "total")
 HTTP_TIMEOUT_S = 5.0
 HTTP_CONNECTIONS_MAX = 16
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -55,21 +56,28 @@ class Metrics:
             registry=self.registry,
             buckets=_SECONDS,
         )
-        self._stages = Histogram(
+        stages = Histogram(
             f"{PREFIX}_recall_stage_seconds",
             "Time of a recall's stages.",
             ("stage",),
             registry=self.registry,
             buckets=_SECONDS,
         )
+        # Looking labels up costs more than counting: it is done once.
+        self._stages = [stages.labels(stage) for stage in STAGES]
+        self._known_calls: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         self._unauthenticated = Counter(
             f"{PREFIX}_unauthenticated", "Calls without a good token.", registry=self.registry
         )
 
     def called(self, method: str, code: str, seconds: float) -> None:
         """A call ended."""
-        self._calls.labels(method, code).inc()
-        self._seconds.labels(method).observe(seconds)
+        known = self._known_calls.get((method, code))
+        if known is None:
+            known = (self._calls.labels(method, code), self._seconds.labels(method))
+            self._known_calls[method, code] = known
+        known[0].inc()
+        known[1].observe(seconds)
 
     def called_in_stream(self, method: str, code: str) -> None:
         """A request inside a stream was answered."""
@@ -82,15 +90,15 @@ class Metrics:
     def recalled(self, info: RecallInfo, queue_us: int, total_us: int) -> None:
         """A recall was answered."""
         stages = (
-            ("queue", queue_us),
-            ("embed", info.embed_us),
-            ("search", info.search_us),
-            ("fetch", info.fetch_us),
-            ("render", info.render_us),
-            ("total", total_us),
+            queue_us,
+            info.embed_us,
+            info.search_us,
+            info.fetch_us,
+            info.render_us,
+            total_us,
         )
-        for stage, microseconds in stages:
-            self._stages.labels(stage).observe(microseconds / 1e6)
+        for stage, microseconds in zip(self._stages, stages, strict=True):
+            stage.observe(microseconds / 1e6)
 
     def watch(self, read: Callable[[], list[Reading]]) -> None:
         """Show what `read` returns at every scrape."""

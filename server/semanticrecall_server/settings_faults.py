@@ -1,0 +1,101 @@
+"""Settings that do not fit together: each fault says which ones and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .listen import TcpAddress, parse_address
+
+if TYPE_CHECKING:
+    from .config import Settings
+
+MESSAGE_OVERHEAD_BYTES = 8 * 1024
+"""Room for ids, names, times and framing beside a message's text, metadata and payload."""
+
+ID_BYTES_MAX = 512
+
+
+def settings_faults(settings: Settings) -> list[str]:
+    """All faults, one line each."""
+    return [
+        *_security_faults(settings),
+        *_size_faults(settings),
+        *_capacity_faults(settings),
+    ]
+
+
+def _security_faults(settings: Settings) -> list[str]:
+    faults = []
+    if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
+        faults.append("--tls-cert-file and --tls-key-file go together")
+    for text in settings.listen:
+        address = parse_address(text)
+        outside = isinstance(address, TcpAddress) and not address.is_loopback
+        if outside and not (settings.has_tls and settings.has_tokens):
+            faults.append(
+                f"--listen {text} can be reached from other machines: that needs "
+                "--tls-cert-file, --tls-key-file and --tokens-file; "
+                "or listen on 127.0.0.1 or unix:/path"
+            )
+    return faults
+
+
+def _size_faults(settings: Settings) -> list[str]:
+    message = (
+        settings.text_bytes_max
+        + settings.metadata_bytes_max
+        + settings.payload_bytes_max
+        + MESSAGE_OVERHEAD_BYTES
+    )
+    recall = (
+        settings.query_bytes_max
+        + settings.exclude_ids_max * (ID_BYTES_MAX + 3)
+        + settings.metadata_bytes_max
+        + MESSAGE_OVERHEAD_BYTES
+    )
+    faults = []
+    if settings.request_bytes_max < message:
+        faults.append(
+            f"--request-bytes-max {settings.request_bytes_max} is less than one message of "
+            f"the largest text, metadata and payload ({message})"
+        )
+    if settings.request_bytes_max < recall:
+        faults.append(
+            f"--request-bytes-max {settings.request_bytes_max} is less than a recall with the "
+            f"longest query and {settings.exclude_ids_max} excluded ids ({recall})"
+        )
+    if settings.answer_bytes_max < message:
+        faults.append(
+            f"--answer-bytes-max {settings.answer_bytes_max} is less than one of the largest "
+            f"messages ({message})"
+        )
+    if settings.bytes_in_flight_max < settings.request_bytes_max:
+        faults.append(
+            f"--bytes-in-flight-max {settings.bytes_in_flight_max} is less than one request "
+            f"({settings.request_bytes_max})"
+        )
+    return faults
+
+
+def _capacity_faults(settings: Settings) -> list[str]:
+    faults = []
+    lanes = (
+        settings.recalls_in_flight_max + settings.index_in_flight_max + settings.admin_in_flight_max
+    )
+    if settings.calls_in_flight_max < lanes:
+        faults.append(
+            f"--calls-in-flight-max {settings.calls_in_flight_max} is less than the sum of "
+            "--recalls-in-flight-max, --index-in-flight-max and --admin-in-flight-max "
+            f"({lanes}), so callers would not be told when to come back"
+        )
+    if settings.index_threads > settings.index_in_flight_max:
+        faults.append(
+            f"--index-threads {settings.index_threads} is more than --index-in-flight-max "
+            f"{settings.index_in_flight_max}: some would never work"
+        )
+    if settings.deadline_default_ms > settings.deadline_max_ms:
+        faults.append(
+            f"--deadline-default-ms {settings.deadline_default_ms} is more than "
+            f"--deadline-max-ms {settings.deadline_max_ms}"
+        )
+    return faults
