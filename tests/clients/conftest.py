@@ -30,5 +30,5 @@ def address(shelf: Shelf, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def memory(address: str) -> Iterator[RecallClient]:
-    with RecallClient(address, timeout=5, fail_open=False) as client:
+    with RecallClient(address, timeout=30, fail_open=False) as client:
         yield client

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def client(address: str, **options: bool) -> AsyncRecallClient:
-    return AsyncRecallClient(address, timeout=5, fail_open=options.get("fail_open", False))
+    return AsyncRecallClient(address, timeout=30, fail_open=options.get("fail_open", False))
 
 
 async def test_index_and_recall(address: str) -> None:

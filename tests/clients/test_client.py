@@ -344,10 +344,10 @@ def test_a_time_without_a_zone_is_refused(memory: RecallClient) -> None:
 
 def test_a_deadline_for_the_client_and_for_a_call(memory: RecallClient, shelf: Shelf) -> None:
     memory.stats()
-    memory.stats(timeout=2)
+    memory.stats(timeout=60)
     # The server counts from its own clock, rounded up.
-    assert 3 < shelf.seen[0].seconds_left < 6
-    assert 0 < shelf.seen[1].seconds_left < 3
+    assert 25 < shelf.seen[0].seconds_left < 31
+    assert 55 < shelf.seen[1].seconds_left < 61
     with pytest.raises(sr.InvalidArgumentError, match="timeout"):
         memory.stats(timeout=0)
 

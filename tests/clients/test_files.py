@@ -316,3 +316,13 @@ def test_the_conversation_of_the_demo() -> None:
     for group in {m.group_id for m in messages if m.group_id}:
         roles = [m.role for m in messages if m.group_id == group]
         assert roles.count(Role.TOOL) >= 2
+
+
+def test_progress_follows_the_answers(memory: RecallClient) -> None:
+    data = lines(*({"role": "user", "text": str(n), "id": str(n)} for n in range(450)))
+    steps: list[tuple[int, int]] = []
+    Importer(memory, Wait.DURABLE, lambda *step: steps.append(step)).run(iter(read(data)))
+    first_200 = data.split(b"\n")[:200]
+    assert [count for count, _ in steps] == [200, 400, 450]
+    assert steps[0][1] == len(b"\n".join(first_200)) + 1
+    assert steps[-1][1] == len(data)

@@ -107,12 +107,13 @@ def import_file(flags: ImportFlags) -> None:
             flags.resource,
             flags.thread,
             default_thread_id="stdin" if size is None else flags.file.stem,
-            advance=lambda done: progress.update(task, completed=done),
         )
         importer = Importer(
             memory,
             Wait[flags.wait.name],
-            lambda count: progress.update(task, messages=f"{count:,} messages"),
+            lambda count, offset: progress.update(
+                task, messages=f"{count:,} messages", completed=offset
+            ),
         )
         try:
             importer.run(reader.read(file))
@@ -128,11 +129,14 @@ class Importer:
     """Sends what was read on one stream, and keeps count of the answers.
 
     Args:
-        advance: called with the number of messages that were answered for.
+        advance: called with the messages that were answered for, and where in the file they end.
     """
 
     def __init__(
-        self, memory: RecallClient, wait: Wait, advance: Callable[[int], None] = lambda _: None
+        self,
+        memory: RecallClient,
+        wait: Wait,
+        advance: Callable[[int, int], None] = lambda count, offset: None,
     ) -> None:
         self._memory = memory
         self._wait = wait
@@ -148,7 +152,7 @@ class Importer:
             if result.error is not None and result.error.retryable:
                 result = self._again(batch)
             self._count(batch, result)
-            self._advance(self.tally.messages)
+            self._advance(self.tally.messages, batch[-1].offset)
         self.tally.seconds = time.monotonic() - start
 
     def _requests(self, items: Iterator[Read]) -> Iterator[IndexBatch]:

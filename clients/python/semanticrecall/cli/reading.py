@@ -7,7 +7,7 @@ array of messages, and an object with such an array as `messages`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
@@ -30,6 +30,7 @@ class Read:
         message: with id and thread set; None where `problem` says why.
         resource_id: whose.
         size_bytes: on the wire.
+        offset: bytes of the file up to its end.
     """
 
     place: str
@@ -37,6 +38,7 @@ class Read:
     resource_id: str = ""
     size_bytes: int = 0
     problem: str = ""
+    offset: int = 0
 
 
 class MessageReader:
@@ -44,21 +46,13 @@ class MessageReader:
 
     Args:
         resource_id, thread_id: for messages that do not name their own; may be empty.
-        advance: called with the number of bytes read so far.
+        default_thread_id: for chat exports, where `thread_id` is empty.
     """
 
-    def __init__(
-        self,
-        resource_id: str,
-        thread_id: str,
-        *,
-        default_thread_id: str,
-        advance: Callable[[int], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, resource_id: str, thread_id: str, *, default_thread_id: str) -> None:
         self._resource_id = resource_id
         self._thread_id = thread_id
         self._default_thread_id = default_thread_id
-        self._advance = advance
         self._conversations: dict[str, Conversation] = {}
         self._positions: dict[str, int] = {}
 
@@ -82,14 +76,13 @@ class MessageReader:
         line, number = first.removeprefix(b"\xef\xbb\xbf"), 1
         while line:
             done += len(line)
-            self._advance(done)
             if len(line) > LINE_BYTES_MAX:
                 yield Read(f"line {number}", problem="is longer than 8 MiB")
                 while line and not line.endswith(b"\n"):
                     line = file.readline(LINE_BYTES_MAX)
                     done += len(line)
             elif line.strip():
-                yield self._one(f"line {number}", _parsed(line))
+                yield self._one(f"line {number}", _parsed(line), done)
             line, number = file.readline(LINE_BYTES_MAX + 1), number + 1
 
     def _document(self, first: bytes, file: IO[bytes]) -> Iterator[Read]:
@@ -106,10 +99,9 @@ class MessageReader:
         listed = cast("list[object]", document)
         size = len(first) + len(rest)
         for number, item in enumerate(listed, 1):
-            self._advance(size * number // len(listed))
-            yield self._one(f"message {number}", item)
+            yield self._one(f"message {number}", item, size * number // len(listed))
 
-    def _one(self, place: str, item: object) -> Read:
+    def _one(self, place: str, item: object, offset: int) -> Read:
         try:
             if isinstance(item, LineError):
                 raise item
@@ -129,7 +121,7 @@ class MessageReader:
             return Read(place, problem=str(error))
         except SemanticRecallError as error:
             return Read(place, problem=error.message)
-        return Read(place, message, resource_id, size_bytes)
+        return Read(place, message, resource_id, size_bytes, offset=offset)
 
     def _message(self, line: Mapping[str, Any]) -> Message:
         if is_openai_message(line):
