@@ -259,10 +259,16 @@ def running(
 class ServerProcess:
     """A server as a process of its own, with its log."""
 
-    def __init__(self, arguments: Sequence[str], environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: dict[str, str] | None = None,
+        *,
+        prefix: Sequence[str] = (),
+    ) -> None:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("SEMANTICRECALL_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "semanticrecall_server", *arguments],
+            [*prefix, sys.executable, "-m", "semanticrecall_server", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
