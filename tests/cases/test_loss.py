@@ -37,8 +37,8 @@ from support.wire_memory import (
 
 
 def is_settled(memory: Memory) -> bool:
-    """Nothing waits to be embedded."""
-    return memory.stats().pending == 0
+    """Nothing waits to be embedded, and Recall knows it."""
+    return memory.stats().pending == 0 and memory.recall("").info.pending == 0
 
 
 # LOSS-1 -----------------------------------------------------------------------------------------
