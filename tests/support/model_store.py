@@ -110,12 +110,7 @@ class ModelStore:
             row.time_ns = draft.create_time_ns
         row.draft, row.revision = draft, revision
         old = before.get(row.seq)
-        keeps = (
-            old is not None
-            and old.draft.text == draft.text
-            and old.draft.embeddable
-            and draft.embeddable
-        )
+        keeps = old is not None and _same_to_embed(old.draft, draft)
         row.vectors = old.vectors if old is not None and keeps else None
         row.generation = old.generation if old is not None and keeps else ""
         return Status.REPLACED
@@ -126,7 +121,9 @@ class ModelStore:
         if self._listener is None:
             return
         replaced = {row.seq: row for row in rows if row.seq in before}.values()
-        gone = sorted(row.seq for row in replaced if row.vectors is None)
+        gone = sorted(
+            row.seq for row in replaced if not _same_to_embed(before[row.seq].draft, row.draft)
+        )
         if gone:
             self._listener.vectors_removed(resource_id, np.array(gone, np.int64))
         kept = [row for row in replaced if row.vectors is not None and not self._is_pending(row)]
@@ -360,6 +357,10 @@ class ModelStore:
         for new in sorted(there - self._thread_keys.keys()):
             self._last_thread_key += 1
             self._thread_keys[new] = self._last_thread_key
+
+
+def _same_to_embed(old: MessageDraft, new: MessageDraft) -> bool:
+    return old.embeddable and new.embeddable and old.text == new.text
 
 
 def _stored(row: _Row) -> StoredMessage:

@@ -1,0 +1,125 @@
+"""Random filters over random metadata: SQL against plain Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semanticrecall_core.messages import SqliteMessageStore, open_store
+from semanticrecall_core.types.filters import (
+    All,
+    Any,
+    Comparison,
+    Condition,
+    Filter,
+    Not,
+    filter_keys,
+)
+from semanticrecall_core.types.values import CallBudget, ForgetTarget, MessageDraft, Role
+from support.model_filter import has_key, holds
+
+# Few keys and values, so that filters meet metadata; hard ones, so that quoting matters.
+KEYS = ["a", "b", "é", "a\\b", "a'b", "a b", "$", "[0]", "\u2028", "😀"]
+keys = st.sampled_from(KEYS)
+numbers = st.one_of(
+    st.integers(-3, 3),
+    st.sampled_from([0.1, 0.3, 1e-300, -0.0, 2.0, 2**53, 2**53 + 1, 2**63, 10**30, -(2**63) - 1]),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+texts = st.one_of(
+    st.sampled_from(["", "1", "true", "null", "a", "A", "é", "e\u0301", "\x00", "a\x00b", "ﬁ"]),
+    st.text(max_size=3),
+)
+scalars = st.one_of(st.none(), st.booleans(), numbers, texts)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=6,
+)
+documents = st.dictionaries(keys, values, max_size=4)
+
+
+@st.composite
+def conditions(draw: st.DrawFn) -> Condition:
+    path = tuple(draw(st.lists(keys, min_size=1, max_size=2)))
+    comparison = draw(st.sampled_from(Comparison))
+    # Numbers in a parsed filter are floats.
+    scalar = st.one_of(st.none(), st.booleans(), numbers.map(float), texts)
+    if comparison is Comparison.EXISTS:
+        return Condition(path, comparison, (draw(st.booleans()),))
+    if comparison is Comparison.IN:
+        return Condition(path, comparison, tuple(draw(st.lists(scalar, max_size=4))))
+    if comparison is Comparison.EQ:
+        return Condition(path, comparison, (draw(scalar),))
+    return Condition(path, comparison, (draw(numbers.map(float) | texts),))
+
+
+filters: st.SearchStrategy[Filter] = st.recursive(
+    conditions(),
+    lambda inner: st.one_of(
+        inner.map(Not),
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: All(tuple(parts))),
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: Any(tuple(parts))),
+    ),
+    max_leaves=5,
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteMessageStore]:
+    made = open_store(Path(tmp_path_factory.mktemp("filters")) / "data", generation="g")
+    yield made
+    made.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    metadata=st.lists(documents, min_size=1, max_size=6),
+    asked=st.lists(filters, min_size=1, max_size=6),
+    ascii_only=st.booleans(),
+)
+def test_sql_and_python_agree(
+    store: SqliteMessageStore,
+    metadata: list[dict[str, object]],
+    asked: list[Filter],
+    ascii_only: bool,
+) -> None:
+    stored = [json.dumps(m, ensure_ascii=ascii_only) if m else "" for m in metadata]
+    drafts = [
+        MessageDraft(str(n), "t", Role.USER, metadata_json=text) for n, text in enumerate(stored)
+    ]
+    store.forget("u", ForgetTarget(everything=True))
+    outcomes = store.append("u", drafts, CallBudget.of_seconds(60))
+    for condition in asked:
+        expected = [
+            outcome.seq
+            for outcome, text in zip(outcomes, stored, strict=True)
+            if holds(condition, text)
+        ]
+        assert store.seqs_matching("u", condition).tolist() == expected
+        named = filter_keys(condition)
+        unknown = {key for key in named if not any(has_key(text, key) for text in stored)}
+        assert store.unknown_metadata_keys("u", named) == tuple(sorted(unknown))
+
+
+def test_the_largest_filter_compiles(store: SqliteMessageStore) -> None:
+    """As many conditions as the grammar lets through, side by side and nested."""
+    one = Condition(("a",), Comparison.IN, tuple(float(n) for n in range(256)))
+    wide: Filter = Any(tuple(Condition(("a",), Comparison.EQ, (float(n),)) for n in range(256)))
+    deep: Filter = one
+    for _ in range(16):
+        deep = Not(All((deep,)))
+    store.forget("u", ForgetTarget(everything=True))
+    outcomes = store.append(
+        "u",
+        [MessageDraft(str(n), "t", Role.USER, metadata_json=f'{{"a":{n}}}') for n in (0, 255, 256)],
+        CallBudget.of_seconds(60),
+    )
+    expected = [outcomes[0].seq, outcomes[1].seq]
+    for condition in (one, wide, deep):
+        assert store.seqs_matching("u", condition).tolist() == expected

@@ -1,0 +1,234 @@
+"""Random histories, with restarts, on the SQLite store and on the dictionary model."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from semanticrecall_core.messages import SqliteMessageStore, StoreOptions, open_store
+from semanticrecall_core.types.errors import AlreadyExistsError, NotFoundError
+from semanticrecall_core.types.ports import MessageStore
+from semanticrecall_core.types.values import (
+    CallBudget,
+    ForgetTarget,
+    ListQuery,
+    MessageDraft,
+    PartitionRows,
+    PendingRow,
+    Role,
+    Status,
+    VectorRecord,
+    WindowQuery,
+)
+from support.model_store import ModelStore
+from support.recorded_commits import RecordedCommits
+
+# Where there is such a place: what is tried here is not the disk.
+MEMORY = Path("/dev/shm")
+RESOURCES = ["u", "u_", "U"]
+THREADS = ["t", "t2", "t%"]
+IDS = [f"m{n}" for n in range(6)]
+TIMES = st.integers(0, 5)
+
+resources = st.sampled_from(RESOURCES)
+threads = st.sampled_from(THREADS)
+drafts = st.builds(
+    MessageDraft,
+    id=st.sampled_from(IDS),
+    thread_id=threads,
+    role=st.sampled_from(Role),
+    text=st.sampled_from(["", "one", "two"]),
+    create_time_ns=st.none() | TIMES,
+    metadata_json=st.sampled_from(["", '{"k":1}']),
+    group_id=st.sampled_from(["", "g"]),
+    embeddable=st.booleans(),
+)
+targets = st.one_of(
+    st.lists(st.sampled_from(IDS), max_size=3).map(lambda i: ForgetTarget(message_ids=tuple(i))),
+    threads.map(lambda t: ForgetTarget(thread_id=t)),
+    TIMES.map(lambda t: ForgetTarget(create_time_before_ns=t)),
+    st.just(ForgetTarget(everything=True)),
+)
+
+
+class StoreAgainstModel(RuleBasedStateMachine):
+    """Every rule does the same to both; every answer and every notice must agree."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._directory = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
+        self._ticks = {"real": count(10), "model": count(10)}
+        self.generation = "g1"
+        self.model = ModelStore(generation="g1", clock=lambda: next(self._ticks["model"]))
+        self._told = RecordedCommits()
+        self.model.subscribe(self._told)
+        self.late: list[list[PendingRow]] = []
+
+    @initialize()
+    def begin(self) -> None:
+        self.real = self._opened()
+
+    def _opened(self) -> SqliteMessageStore:
+        store = open_store(
+            Path(self._directory.name) / "data",
+            generation=self.generation,
+            options=StoreOptions(clock=lambda: next(self._ticks["real"])),
+        )
+        self._heard = RecordedCommits()
+        store.subscribe(self._heard)
+        return store
+
+    @rule(resource=resources, given=st.lists(drafts, min_size=1, max_size=4))
+    def append(self, resource: str, given: list[MessageDraft]) -> None:
+        budget = CallBudget.of_seconds(60)
+        real = self.real.append(resource, given, budget)
+        model = self.model.append(resource, given, budget)
+        assert [(o.seq, o.status, o.pending) for o in real] == [
+            (o.seq, o.status, o.pending) for o in model
+        ]
+        assert all(o.status is not Status.REJECTED for o in real)
+
+    @rule(limit=st.integers(1, 4), chunks=st.integers(1, 3), keep=st.booleans())
+    def embed_pending(self, limit: int, chunks: int, keep: bool) -> None:
+        """Embed what waits now; or keep the rows, to come too late with them."""
+        real, model = self.real.pending(0, limit), self.model.pending(0, limit)
+        assert [(r.resource_id, r.seq, r.text) for r in real] == [
+            (r.resource_id, r.seq, r.text) for r in model
+        ]
+        if keep:
+            self.late = [real, model]
+        else:
+            self._put(real, model, chunks)
+
+    @rule(chunks=st.integers(1, 2))
+    def embed_late(self, chunks: int) -> None:
+        if self.late:
+            self._put(*self.late, chunks)
+
+    def _put(self, real: list[PendingRow], model: list[PendingRow], chunks: int) -> None:
+        rng = np.random.default_rng(len(real) + chunks)
+        vectors = rng.standard_normal((chunks, 3)).astype(np.float32)
+        answers = [
+            store.put_vectors(
+                [VectorRecord(r.resource_id, r.seq, r.revision, vectors) for r in rows]
+            )
+            for store, rows in ((self.real, real), (self.model, model))
+        ]
+        assert answers[0] == answers[1]
+
+    @rule(resource=resources, what=targets)
+    def forget(self, resource: str, what: ForgetTarget) -> None:
+        real, model = self.real.forget(resource, what), self.model.forget(resource, what)
+        assert (real.seqs, real.vectors, real.threads) == (model.seqs, model.vectors, model.threads)
+        assert sorted(real.texts) == sorted(model.texts)
+
+    @rule(resource=resources, thread=threads, to=resources)
+    def transfer(self, resource: str, thread: str, to: str) -> None:
+        outcomes: list[Any] = []
+        for store in (self.real, self.model):
+            try:
+                outcomes.append(store.transfer_thread(resource, thread, to))
+            except (NotFoundError, AlreadyExistsError) as error:
+                outcomes.append(type(error))
+        assert outcomes[0] == outcomes[1]
+
+    @rule(
+        resource=resources,
+        hits=st.lists(st.integers(1, 20), max_size=4),
+        before=st.integers(0, 3),
+        after=st.integers(0, 3),
+        excluded=st.lists(st.sampled_from(IDS), max_size=3),
+    )
+    def windows(
+        self, resource: str, hits: list[int], before: int, after: int, excluded: list[str]
+    ) -> None:
+        query = WindowQuery(resource, tuple(hits), before, after, tuple(excluded))
+        assert self.real.windows(query) == self.model.windows(query)
+
+    @rule(
+        resource=resources,
+        thread=st.none() | threads,
+        newest_first=st.booleans(),
+        after=st.none() | st.tuples(TIMES, st.integers(1, 20)),
+        times=st.tuples(st.none() | TIMES, st.none() | TIMES),
+        roles=st.frozensets(st.sampled_from(Role)),
+    )
+    def page(self, **asked: Any) -> None:
+        query = ListQuery(
+            resource_id=asked["resource"],
+            thread_id=asked["thread"],
+            limit=5,
+            newest_first=asked["newest_first"],
+            after=asked["after"],
+            time_from_ns=asked["times"][0],
+            time_to_ns=asked["times"][1],
+            roles=asked["roles"],
+        )
+        assert self.real.list_messages(query) == self.model.list_messages(query)
+
+    @rule(resource=resources, after=st.none() | st.tuples(TIMES, st.integers(1, 20)))
+    def thread_page(self, resource: str, after: tuple[int, int] | None) -> None:
+        real = self.real.list_threads(resource, 2, after)
+        assert real == self.model.list_threads(resource, 2, after)
+
+    @rule(another_generation=st.booleans())
+    def restart(self, another_generation: bool) -> None:
+        store_id = self.real.store_id
+        assert list(self.real.verify(None)) == []
+        self.real.close()
+        if another_generation:
+            self.generation = "g2" if self.generation == "g1" else "g1"
+            self.model.generation = self.generation
+        self._told.calls.clear()
+        self.real = self._opened()
+        assert self.real.store_id == store_id
+
+    @invariant()
+    def they_agree(self) -> None:
+        assert self._heard.calls == self._told.calls
+        for resource in (*RESOURCES, None):
+            real, model = self.real.stats(resource), self.model.stats(resource)
+            assert (real.messages, real.vectors, real.pending, real.threads, real.resources) == (
+                model.messages,
+                model.vectors,
+                model.pending,
+                model.threads,
+                model.resources,
+            )
+        for resource in RESOURCES:
+            assert self.real.get(resource, IDS) == self.model.get(resource, IDS)
+            assert _partition(self.real, resource) == _partition(self.model, resource)
+
+    def teardown(self) -> None:
+        assert list(self.real.verify(None)) == []
+        self.real.close()
+        self._directory.cleanup()
+
+
+def _partition(store: MessageStore, resource: str) -> list[tuple[object, ...]]:
+    """A partition with thread ids for keys, which each store may choose."""
+    rows: PartitionRows = store.load_partition(resource)
+    names = {store.thread_key(resource, thread): thread for thread in THREADS}
+    return [
+        (seq, names[key], time_ns, role, chunk, tuple(vector))
+        for seq, key, time_ns, role, chunk, vector in zip(
+            rows.seqs.tolist(),
+            rows.thread_keys.tolist(),
+            rows.times_ns.tolist(),
+            rows.roles.tolist(),
+            rows.chunks.tolist(),
+            rows.vectors.tolist(),
+            strict=True,
+        )
+    ]
+
+
+TestStoreAgainstModel = StoreAgainstModel.TestCase
+TestStoreAgainstModel.settings = settings(max_examples=30, stateful_step_count=30)
