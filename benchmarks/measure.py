@@ -9,6 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hdrh.histogram import HdrHistogram
+
+NANOSECONDS_MAX = 60 * 10**9
+SIGNIFICANT_DIGITS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Latency:
@@ -21,13 +26,15 @@ class Latency:
 
     @classmethod
     def of_seconds(cls, seconds: Sequence[float]) -> Latency:
-        """Nearest-rank percentiles."""
-        ordered = sorted(seconds)
+        """Percentiles to three significant digits; up to 1 minute."""
+        histogram = HdrHistogram(1, NANOSECONDS_MAX, SIGNIFICANT_DIGITS)
+        for value in seconds:
+            histogram.record_value(min(NANOSECONDS_MAX, round(value * 1e9)))
 
-        def at(share: float) -> float:
-            return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
+        def at(percent: float) -> float:
+            return float(histogram.get_value_at_percentile(percent)) / 1e6
 
-        return cls(len(ordered), at(0.50), at(0.95), at(0.99))
+        return cls(len(seconds), at(50), at(95), at(99))
 
 
 def timed(call: Callable[[], object]) -> float:
