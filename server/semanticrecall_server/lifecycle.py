@@ -140,6 +140,11 @@ class Sidecar:
         return self._metrics
 
     @property
+    def calls_inside(self) -> int:
+        """Calls in flight, open streams included."""
+        return self._gate.inside
+
+    @property
     def probe_address(self) -> TcpAddress | None:
         """Where the HTTP port listens, with its real port."""
         return self._probes.address if self._probes else None

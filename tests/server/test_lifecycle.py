@@ -6,6 +6,7 @@ import signal
 import socket
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -394,3 +395,38 @@ def test_an_unsafe_start_is_refused_in_one_line(
     assert lines[0].startswith("semanticrecall: ")
     assert reason in lines[0]
     assert not (tmp_path / "data").exists()
+
+
+# ---- peers ----
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+PING, GOAWAY = 6, 7
+PINGS = 30
+
+
+def frames(connection: socket.socket) -> Iterator[tuple[int, int]]:
+    """Type and flags of every HTTP/2 frame that comes (RFC 9113, section 4.1)."""
+    rest = b""
+    while True:
+        while len(rest) < 9 or len(rest) < 9 + int.from_bytes(rest[:3], "big"):
+            chunk = connection.recv(65536)
+            if not chunk:
+                return
+            rest += chunk
+        yield rest[3], rest[4]
+        rest = rest[9 + int.from_bytes(rest[:3], "big") :]
+
+
+def test_a_client_that_pings_often_is_not_sent_away(server: InProcessServer) -> None:
+    """gRPC's default allows one ping in five minutes; Go's clients send one every ten seconds."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(20)
+        connection.connect(server.sidecar.addresses[0].target.removeprefix("unix:"))
+        connection.sendall(PREFACE)
+        incoming = frames(connection)
+        for number in range(PINGS):
+            connection.sendall(b"\x00\x00\x08\x06\x00\x00\x00\x00\x00" + number.to_bytes(8, "big"))
+            kinds = []
+            while not kinds or kinds[-1] != (PING, 1):
+                kinds.append(next(incoming))
+            assert GOAWAY not in {kind for kind, _ in kinds}

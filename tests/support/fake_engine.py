@@ -85,6 +85,7 @@ class FakeEngine:
         self.waits: list[Wait] = []
         self.targets: list[ForgetTarget] = []
         self.lists: list[ListQuery] = []
+        self.recalled = MESSAGE
         self.history: list[StoredMessage] = [MESSAGE]
         self.threads: list[ThreadSummary] = []
         self.is_healthy = True
@@ -120,8 +121,8 @@ class FakeEngine:
     def recall(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
         self.queries.append(query)
         self.on_call("recall", budget)
-        hit = RecalledMessage(MESSAGE, 1, VectorHit(7, SCORE, 2, 5), GroupState.WHOLE)
-        neighbour = RecalledMessage(MESSAGE, 0, None, GroupState.NO_GROUP)
+        hit = RecalledMessage(self.recalled, 1, VectorHit(7, SCORE, 2, 5), GroupState.WHOLE)
+        neighbour = RecalledMessage(self.recalled, 0, None, GroupState.NO_GROUP)
         info = RecallInfo(query.scope, best_score=SCORE, candidates=2, searchable=3, pending=1)
         return RecallAnswer((hit, neighbour), "context", info)
 
