@@ -322,7 +322,9 @@ def test_a_process_serves_drains_and_exits_0(tmp_path: Path, number: int) -> Non
             ),
             timeout=60,
         )
-        stubs.recall.ListThreads(recall_pb2.ListThreadsRequest(resource_id="alice"), timeout=20)
+        threads = recall_pb2.ListThreadsRequest(resource_id="alice")
+        while not stubs.recall.ListThreads(threads, timeout=20).threads:
+            assert not call.done()
         process.signal(number)
         answer = call.result(60)
         assert len(answer.results) == 20
