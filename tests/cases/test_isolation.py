@@ -339,7 +339,6 @@ def test_a_foreign_page_token_opens_nothing(alice: Memory, bob: Memory) -> None:
     request = recall_pb2.ListMessagesRequest(resource_id=alice.resource_id, page_size=1)
     token = alice.sidecar.service.ListMessages(request).next_page_token
     assert token
-    assert "m0" not in token
     request = recall_pb2.ListMessagesRequest(
         resource_id=bob.resource_id, page_size=1, page_token=token
     )

@@ -123,7 +123,7 @@ def test_kill_9_loses_nothing_acknowledged_and_leaves_no_lock(
 
 def health_of(target: str) -> Any:
     with grpc.insecure_channel(target) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
+        stub: Any = health_pb2_grpc.HealthStub(channel)
         request = health_pb2.HealthCheckRequest()
         return stub.Check(request, timeout=DEADLINE_SECONDS).status
 
@@ -156,8 +156,10 @@ def test_health_is_not_serving_until_model_and_partitions_are_warm(
         eventually(lambda: health_of(target) == SERVING)
         assert embedder.runs > 0
         loaded = sidecar.stats().partitions_loaded
-        assert loaded == len(resources)
-        assert hit_ids(sidecar.memory("u0").recall("oak tree", top_k=1)) == ["m0"]
+        assert loaded >= len(resources)
+        for name in resources:
+            assert hit_ids(sidecar.memory(name).recall("oak tree", top_k=1)) == ["m0"]
+        # None of them had to be read first.
         assert sidecar.stats().partitions_loaded == loaded
     finally:
         may_load.set()

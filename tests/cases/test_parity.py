@@ -304,7 +304,8 @@ def test_a_cached_vector_is_that_of_its_own_role_and_text(real: Sidecar) -> None
         assert np.allclose(np.linalg.norm(vectors[role], axis=1), 1, atol=1e-5)
     # The default model has no prompts and is uncased: the same vectors, by whichever way.
     assert (vectors[recall_pb2.EMBED_ROLE_QUERY] == vectors[recall_pb2.EMBED_ROLE_PASSAGE]).all()
-    assert np.allclose(vectors[recall_pb2.EMBED_ROLE_QUERY], vectors[1][0], atol=1e-6)
+    first = vectors[recall_pb2.EMBED_ROLE_QUERY][0]
+    assert np.allclose(vectors[recall_pb2.EMBED_ROLE_QUERY], first, atol=1e-6)
 
 
 # C13, S20, S21 ----------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def test_one_hit_in_a_thread_of_500_brings_at_most_its_neighbours(memory: Memory
 
 def with_tool_calls(calls: int) -> list[types_pb2.Message]:
     """A turn with parallel tool calls: question, reply with calls, results, reply, thanks."""
-    group = {"group_id": "call-1"}
+    group: dict[str, Any] = {"group_id": "call-1"}
     turn = [
         said("before", "early remark"),
         said("question", "what is the weather in Oslo"),
@@ -242,6 +242,8 @@ def test_a_group_that_loses_a_member_is_not_called_whole(
         answer = memory.recall(query, top_k=k, message_range=window(2, 2), **fields)
         assert not {*fields.get("exclude_message_ids", ())} & {*ids(answer.messages)}
         assert_groups_are_whole_or_absent(answer, turn)
+        if query == "what is the weather in Oslo":
+            assert list(answer.info.absent_group_ids) == ["call-1"]
 
 
 def test_a_group_that_does_not_fit_the_answer_is_not_called_whole(memory: Memory) -> None:
