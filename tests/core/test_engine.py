@@ -319,7 +319,8 @@ def test_answers_stay_below_the_byte_limit(tmp_path: Path) -> None:
     running.add(*(draft(f"m{i}", f"needle {'straw ' * i}", payload=b"x" * 300) for i in range(9)))
     answer = running.recall("needle", top_k=2, before=2, after=2)
     assert hit_ids(answer) == ["m0", "m1"]
-    assert sum(len(m.message.payload) + len(m.message.text) for m in answer.messages) <= 1000
+    said = sum(len(m.message.payload) + len(m.message.text) for m in answer.messages)
+    assert said + len(answer.context_text) <= 1000
     assert answer.info.messages_dropped == 4 - len(answer.messages)
     running.engine.stop()
 

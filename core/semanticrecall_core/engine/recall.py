@@ -103,9 +103,8 @@ class RecallUseCase:
                 break
         is_allowed = _condition_on_neighbours(query, conditions)
         messages = self._assemble(query, hits, [r for r in rows if is_allowed(r)], info, is_allowed)
-        messages = self._within_bytes(messages, info)
         budget.check()
-        return RecallAnswer(messages, self._render(query, messages, info), info)
+        return RecallAnswer(*self._bounded(query, messages, info), info)
 
     def _query_vector(
         self, query: RecallQuery, info: RecallInfo, budget: CallBudget
@@ -264,24 +263,20 @@ class RecallUseCase:
         info.absent_group_ids = tuple(absent)
         return _answer_order(kept.values())
 
-    def _within_bytes(
-        self, messages: tuple[RecalledMessage, ...], info: RecallInfo
-    ) -> tuple[RecalledMessage, ...]:
-        """Drop neighbours, then the lowest hits, until the answer fits; the best hit stays."""
-        total = sum(_bytes_of(recalled.message) for recalled in messages)
-        if total <= self._limits.answer_bytes_max:
-            return messages
-        kept: set[int] = set()
-        size = 0
-        # Hits by rank first; neighbours (rank 0) last, in answer order.
-        for recalled in sorted(messages, key=lambda m: m.rank or len(messages) + 1):
-            size += _bytes_of(recalled.message)
-            if size > self._limits.answer_bytes_max and kept:
-                break
-            kept.add(recalled.message.seq)
-        answer = _without_broken_groups(messages, kept)
-        info.messages_dropped = len(messages) - len(answer)
-        return answer
+    def _bounded(
+        self, query: RecallQuery, messages: tuple[RecalledMessage, ...], info: RecallInfo
+    ) -> tuple[tuple[RecalledMessage, ...], str]:
+        """Messages and context that fit the answer together; the best hit stays in any case."""
+        room = limit = self._limits.answer_bytes_max
+        while True:
+            kept = _within_bytes(messages, room)
+            text = self._render(query, kept, info)
+            size = sum(_bytes_of(recalled.message) for recalled in kept) + _utf8_bytes(text)
+            if size <= limit or len(kept) <= 1:
+                info.messages_dropped = len(messages) - len(kept)
+                return kept, text
+            # Text stands in the context a second time, escaped: as much less of both.
+            room = min(room, size) * limit // size - 1
 
     def _render(
         self, query: RecallQuery, messages: tuple[RecalledMessage, ...], info: RecallInfo
@@ -319,6 +314,23 @@ def _condition_on_neighbours(
     return lambda row: row.seq in allowed and row.id not in excluded
 
 
+def _within_bytes(
+    messages: tuple[RecalledMessage, ...], bytes_max: int
+) -> tuple[RecalledMessage, ...]:
+    """Drop neighbours, then the lowest hits, until the rest fits; the best hit stays."""
+    if sum(_bytes_of(recalled.message) for recalled in messages) <= bytes_max:
+        return messages
+    kept: set[int] = set()
+    size = 0
+    # Hits by rank first; neighbours (rank 0) last, in answer order.
+    for recalled in sorted(messages, key=lambda m: m.rank or len(messages) + 1):
+        size += _bytes_of(recalled.message)
+        if size > bytes_max and kept:
+            break
+        kept.add(recalled.message.seq)
+    return _without_broken_groups(messages, kept)
+
+
 def _without_broken_groups(
     messages: tuple[RecalledMessage, ...], kept: set[int]
 ) -> tuple[RecalledMessage, ...]:
@@ -341,8 +353,11 @@ def _without_broken_groups(
 
 def _bytes_of(message: StoredMessage) -> int:
     """Bytes of what a message says."""
-    text = len(message.text.encode()) if not message.text.isascii() else len(message.text)
-    return text + len(message.payload) + len(message.metadata_json)
+    return _utf8_bytes(message.text) + len(message.payload) + len(message.metadata_json)
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _why_empty(hits: tuple[VectorHit, ...], answer: VectorAnswer) -> WhyEmpty:
