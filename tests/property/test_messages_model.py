@@ -231,4 +231,4 @@ def _partition(store: MessageStore, resource: str) -> list[tuple[object, ...]]:
 
 
 TestStoreAgainstModel = StoreAgainstModel.TestCase
-TestStoreAgainstModel.settings = settings(max_examples=30, stateful_step_count=30)
+TestStoreAgainstModel.settings = settings(stateful_step_count=30)

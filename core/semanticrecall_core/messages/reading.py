@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _RESOURCE = "(SELECT resource_key FROM resources WHERE resource_id = ?1)"
 _THREAD = f"(SELECT thread_key FROM threads WHERE thread_id = ?2 AND resource_key = {_RESOURCE})"
-_ALL_ROLES = -1
 _FourCounts = tuple[int, int, int, int]
 _FiveCounts = tuple[int, int, int, int, int]
 _MESSAGE = f"SELECT {MESSAGE_COLUMNS} FROM messages m"
@@ -178,7 +177,7 @@ def list_messages(connection: apsw.Connection, query: ListQuery) -> list[StoredM
             high = min(high, query.after)
         else:
             low = max(low, query.after)
-    roles = sum(1 << role for role in query.roles) if query.roles else _ALL_ROLES
+    roles = sum(1 << role for role in query.roles) if query.roles else -1
     whose = (
         f"?2 IS NULL AND m.resource_key = {_RESOURCE}"
         if query.thread_id is None
@@ -187,7 +186,7 @@ def list_messages(connection: apsw.Connection, query: ListQuery) -> list[StoredM
     order = "DESC" if query.newest_first else "ASC"
     rows = connection.execute(
         f"{_MESSAGE} WHERE {whose} AND (m.create_time_ns, m.seq) > (?3, ?4)"
-        " AND (m.create_time_ns, m.seq) < (?5, ?6) AND (1 << m.role) & ?7"
+        " AND (m.create_time_ns, m.seq) < (?5, ?6) AND (?7 = -1 OR (1 << m.role) & ?7)"
         f" ORDER BY m.create_time_ns {order}, m.seq {order} LIMIT ?8",
         (query.resource_id, query.thread_id, *low, *high, roles, query.limit),
     ).fetchall()

@@ -1,0 +1,305 @@
+"""The data directory: permissions, the lock, unsafe places, formats, and the high-water mark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from semanticrecall_core.messages import (
+    SqliteMessageStore,
+    StoreOptions,
+    directory,
+    open_store,
+)
+from semanticrecall_core.messages.directory import file_system_of, is_shared_file_system
+from semanticrecall_core.messages.high_water_mark import HighWaterMark, Mark
+from semanticrecall_core.types.errors import (
+    CorruptDataError,
+    FailedPreconditionError,
+    StoreLockedError,
+    UnsafeEnvironmentError,
+)
+from semanticrecall_core.types.values import CallBudget, MessageDraft, Role
+from support.message_stores import append, draft, embed, ids
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+23 22 0:5 / /proc rw - proc proc rw
+30 22 0:40 / /mnt rw - tmpfs tmpfs rw
+31 30 0:41 / /mnt/share\\040one rw - virtiofs share rw
+32 22 0:42 / /home rw shared:2 master:3 - nfs4 server:/home rw
+33 22 0:43 / /data rw - ext4 /dev/vdb rw
+34 22 0:44 / /data rw - fuse.sshfs host:/ rw
+not a line
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def opened(home: Path, generation: str = "g", **more: object) -> SqliteMessageStore:
+    return open_store(home, generation=generation, options=StoreOptions(**more))
+
+
+def filled(home: Path, messages: int = 3) -> None:
+    store = opened(home)
+    for n in range(messages):
+        append(store, draft(f"m{n}"))
+    store.close()
+
+
+def with_database(home: Path, change: Callable[[apsw.Connection], object]) -> None:
+    connection = apsw.Connection(str(home / "recall.db"))
+    change(connection)
+    connection.close()
+
+
+# -- place and lock ---------------------------------------------------------------------------
+
+
+def test_only_the_owner_may_read(home: Path) -> None:
+    mask = os.umask(0)
+    try:
+        store = opened(home)
+        append(store, draft("a"))
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()}
+    finally:
+        os.umask(mask)
+    store.close()
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert {"LOCK", "MARK", "recall.db", "recall.db-wal"} <= modes.keys()
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_second_store_is_refused_and_the_first_goes_on(home: Path) -> None:
+    first = opened(home)
+    with pytest.raises(StoreLockedError, match=str(os.getpid())):
+        opened(home)
+    append(first, draft("a"))
+    first.close()
+    second = opened(home)
+    assert ids(second.get("u", ["a"])) == ["a"]
+    second.close()
+
+
+def test_a_lock_file_left_behind_does_not_block(home: Path) -> None:
+    home.mkdir()
+    (home / "LOCK").write_text("1\n")
+    opened(home).close()
+    assert (home / "LOCK").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_failed_opening_lets_go_of_the_lock(home: Path) -> None:
+    filled(home)
+    with_database(home, lambda c: c.pragma("user_version", 99))
+    for _ in range(2):
+        with pytest.raises(FailedPreconditionError, match="format 99"):
+            opened(home)
+    with_database(home, lambda c: c.pragma("user_version", 1))
+    opened(home).close()
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/var/lib/recall", "ext4"),
+        ("/mnt/x", "tmpfs"),
+        ("/mnt/share one/x", "virtiofs"),
+        ("/mnt/share one", "virtiofs"),
+        ("/mnt/share", "tmpfs"),
+        ("/homely", "ext4"),
+        ("/home", "nfs4"),
+        ("/data/x", "fuse.sshfs"),
+        ("/", "ext4"),
+    ],
+)
+def test_the_file_system_is_that_of_the_innermost_last_mount(path: str, expected: str) -> None:
+    assert file_system_of(path, MOUNTS) == expected
+
+
+def test_an_unknown_table_of_mounts_names_nothing() -> None:
+    assert file_system_of("/x", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        *((n, True) for n in ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs")),
+        *((n, True) for n in ("fuse", "fuseblk", "ceph")),
+        *((n, False) for n in ("ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "")),
+    ],
+)
+def test_shared_file_systems_are_known_by_name(name: str, shared: bool) -> None:
+    assert is_shared_file_system(name) is shared
+
+
+def test_a_shared_file_system_is_refused_unless_allowed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "file_system_of", lambda _path, _mountinfo: "virtiofs")
+    with pytest.raises(UnsafeEnvironmentError, match="virtiofs"):
+        opened(home)
+    assert not (home / "recall.db").exists()
+    store = opened(home, allow_shared_file_system=True)
+    append(store, draft("a"))
+    assert ids(store.get("u", ["a"])) == ["a"]
+    assert not (home / "recall.db-shm").exists()  # no shared map where maps cannot be trusted
+    store.close()
+
+
+def test_a_place_that_cannot_be_used_is_named_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UnsafeEnvironmentError):
+            opened(place)
+
+
+def test_the_store_keeps_its_identity(home: Path, tmp_path: Path) -> None:
+    first = opened(home)
+    store_id = first.store_id
+    first.close()
+    again, other = opened(home), opened(tmp_path / "other")
+    assert again.store_id == store_id
+    assert other.store_id != store_id
+    again.close()
+    other.close()
+
+
+# -- formats ----------------------------------------------------------------------------------
+
+
+def test_another_programs_database_is_refused(home: Path) -> None:
+    home.mkdir()
+    with_database(home, lambda c: c.execute("CREATE TABLE theirs(x)"))
+    with pytest.raises(FailedPreconditionError, match="not a database of this program"):
+        opened(home)
+
+
+def test_a_file_that_is_no_database_is_called_damaged(home: Path) -> None:
+    home.mkdir()
+    (home / "recall.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(CorruptDataError):
+        opened(home)
+
+
+def test_another_generation_makes_every_text_pending_again(home: Path) -> None:
+    store = opened(home)
+    a, _, _ = append(store, draft("a"), draft("b"), draft("c", embeddable=False))
+    embed(store, a, [1.0, 0.0])
+    assert [r.seq for r in store.pending(0, 9)] == [a.seq + 1]
+    store.close()
+    store = opened(home, generation="other")
+    assert [r.seq for r in store.pending(0, 9)] == [a.seq, a.seq + 1]
+    assert store.load_partition("u").seqs.size == 0
+    store.close()
+    store = opened(home)  # back again: what was embedded still is
+    assert [r.seq for r in store.pending(0, 9)] == [a.seq + 1]
+    assert store.load_partition("u").seqs.tolist() == [a.seq]
+    store.close()
+
+
+# -- high-water mark --------------------------------------------------------------------------
+
+
+def test_an_older_copy_is_noticed(home: Path, tmp_path: Path) -> None:
+    filled(home, 2)
+    shutil.copy(home / "recall.db", tmp_path / "older.db")
+    store = opened(home)
+    for n in range(5):
+        append(store, draft(f"n{n}"))
+    store.close()
+    shutil.copy(tmp_path / "older.db", home / "recall.db")
+    with pytest.raises(CorruptDataError, match=r"^5 acknowledged changes") as lost:
+        opened(home)
+    assert lost.value.reason == "ACKNOWLEDGED_CHANGES_MISSING"
+    store = opened(home, accept_loss=True)
+    (after,) = append(store, draft("after"))
+    assert after.revision == 8  # no revision is used twice
+    store.close()
+    opened(home).close()
+
+
+def test_a_database_that_is_gone_is_noticed(home: Path) -> None:
+    filled(home)
+    (home / "recall.db").unlink()
+    with pytest.raises(CorruptDataError, match=r"^3 acknowledged changes"):
+        opened(home)
+    assert not (home / "recall.db").exists()
+    store = opened(home, accept_loss=True)
+    assert store.stats(None).messages == 0
+    store.close()
+
+
+def test_another_stores_database_is_noticed(home: Path, tmp_path: Path) -> None:
+    filled(home)
+    filled(tmp_path / "other", 9)
+    shutil.copy(tmp_path / "other" / "recall.db", home / "recall.db")
+    with pytest.raises(CorruptDataError, match=r"^3 acknowledged changes"):
+        opened(home)
+
+
+def test_a_damaged_tail_of_the_log_is_noticed(home: Path, tmp_path: Path) -> None:
+    """SQLite opens such a log with a shorter history and says nothing."""
+    store = opened(home)
+    append(store, draft("a"))
+    append(store, draft("b"))
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)  # as after kill -9: the log is not yet in the file
+    store.close()
+    log = bytearray((copy / "recall.db-wal").read_bytes())
+    log[-100] ^= 1
+    (copy / "recall.db-wal").write_bytes(log)
+    with pytest.raises(CorruptDataError, match=r"^1 acknowledged change"):
+        opened(copy)
+
+
+def test_a_missing_mark_is_made_again(home: Path) -> None:
+    filled(home)
+    (home / "MARK").unlink()
+    opened(home).close()
+    mark = HighWaterMark(home / "MARK")
+    found = mark.read()
+    mark.close()
+    assert found is not None
+    assert found.revision == 3
+
+
+def test_a_torn_slot_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    path, store_id = tmp_path / "MARK", "ab" * 16
+    mark = HighWaterMark(path)
+    assert mark.read() is None
+    mark.start(Mark(store_id, 0))
+    for revision in range(1, 8):
+        mark.write(Mark(store_id, revision))
+        assert mark.read() == Mark(store_id, revision)
+    mark.sync()
+    assert path.stat().st_size == 8192
+    content = bytearray(path.read_bytes())
+    content[4096 + 30] ^= 1  # revision 7 stands in slot 1
+    path.write_bytes(content)
+    assert mark.read() == Mark(store_id, 6)
+    content[30] ^= 1
+    path.write_bytes(content)
+    assert mark.read() is None
+    mark.close()
+
+
+def test_the_mark_is_never_ahead_of_the_record(home: Path) -> None:
+    store = opened(home)
+    for n in range(20):
+        (outcome,) = store.append(
+            "u", [MessageDraft(f"m{n}", "t", Role.USER)], CallBudget.of_seconds(9)
+        )
+        mark = HighWaterMark(home / "MARK")
+        found = mark.read()
+        mark.close()
+        assert found == Mark(store.store_id, outcome.revision)
+    store.close()
