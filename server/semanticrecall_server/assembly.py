@@ -18,7 +18,7 @@ from semanticrecall_core.engine import Engine, EngineLimits
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.messages.directory import DataDirectory
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
-from semanticrecall_core.types.values import CallBudget, RecallQuery
+from semanticrecall_core.types.values import CallBudget
 from semanticrecall_core.vectors import FaissVectorIndex
 
 from .config import Settings
@@ -72,9 +72,7 @@ def _load(
         undo.callback(engine.stop)
         engine.start()
         # The embedder has compared its known vectors; this warms the path that a recall takes.
-        # No resource has an empty id.
-        engine.recall(RecallQuery("", WARM_UP_TEXT), CallBudget.of_seconds(WARM_UP_SECONDS))
-        embedder.forget_texts([WARM_UP_TEXT])
+        engine.warm_up(WARM_UP_TEXT, CallBudget.of_seconds(WARM_UP_SECONDS))
         undo.pop_all()
     # What the imports and the start made stays for good. Left to the collector, every full
     # collection would walk it: 58 ms of a recall's time, against 5 us afterwards.

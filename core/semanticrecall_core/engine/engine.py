@@ -120,6 +120,13 @@ class Engine:
             self._index.search(resource_id, query)
         return len(recent)
 
+    def warm_up(self, text: str, budget: CallBudget) -> None:
+        """Recall from nobody's memory, so that the first real recall is as fast as the next."""
+        nobody = ""  # no resource has an empty id
+        self._recall(RecallQuery(nobody, text), budget)
+        self._index.resource_dropped(nobody)
+        self._embedder.forget_texts([text])
+
     def stop(self) -> None:
         """Finish what is in hand and close the record. Later calls raise UnavailableError."""
         self._backlog.stop()
