@@ -62,7 +62,9 @@ class World:
 
     def units(self, count: int) -> NDArray[np.float32]:
         rows = self.rng.normal(size=(count, DIMENSIONS))
-        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = rows.astype(np.float32)
+        return unit
 
     def message(self, seq: int, vectors: NDArray[np.float32] | None = None) -> StoredVectors:
         own = self.units(1) if vectors is None else np.atleast_2d(vectors)
@@ -137,8 +139,10 @@ def test_more_asked_than_there_are_gives_what_there_is(world: World) -> None:
 
 def test_equal_vectors_are_ordered_by_seq(world: World) -> None:
     same = world.units(1)[0]
-    world.put("u", [world.message(seq, same) for seq in range(1, 60)])
     query = world.units(1)[0]
+    world.check("u", VectorQuery(query, 1))
+    for start in range(1, 401, 40):
+        world.put("u", [world.message(seq, same) for seq in range(start, start + 40)])
     assert world.check("u", VectorQuery(query, 5)) == [1, 2, 3, 4, 5]
     world.put("u", [world.message(2, same)])  # moves to another part, keeps its place
     assert world.check("u", VectorQuery(query, 3)) == [1, 2, 3]
@@ -184,12 +188,29 @@ def test_many_chunks_of_one_message_take_one_place(world: World, chunks: int) ->
     world.check("u", VectorQuery(query, 3))
 
 
-def test_equal_chunks_of_a_message_give_the_first(world: World) -> None:
+@pytest.mark.parametrize("others", [0, 300, 700])
+def test_equal_chunks_of_a_message_give_the_first(world: World, others: int) -> None:
     query, other = world.units(2)
     close = near(query, 0.8, other)
-    world.put("u", [world.message(1, np.stack([near(query, 0.1, other), close, close]))])
-    hit = world.index.search("u", VectorQuery(query, 1)).hits[0]
-    assert (hit.chunk, hit.chunks) == (1, 3)
+    chunks = np.stack([near(query, 0.1, other), *[close] * 12])
+    world.put("u", [world.message(seq) for seq in range(2, 2 + others)])
+    world.put("u", [world.message(1, chunks)])
+    for _ in range(2):
+        hit = world.index.search("u", VectorQuery(query, 1)).hits[0]
+        assert (hit.seq, hit.chunk, hit.chunks) == (1, 1, 13)
+        world.put("u", [world.message(1, chunks)])
+
+
+def test_a_message_edited_many_times_is_one_message(world: World) -> None:
+    query = world.units(1)[0]
+    world.check("u", VectorQuery(query, 4))
+    for _ in range(9):
+        world.put("u", [world.message(seq, world.units(2)) for seq in (3, 5, 9)])
+        world.put("u", [world.message(5)])
+        world.check("u", VectorQuery(query, 4))
+    for _ in range(2):
+        world.remove("u", [3, 5])
+        assert world.check("u", VectorQuery(query, 4)) == [9]
 
 
 def test_excluded_messages_leave_their_places_to_others(world: World) -> None:

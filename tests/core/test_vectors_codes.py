@@ -21,7 +21,10 @@ def units(rng: np.random.Generator, count: int, heavy: float = 0.0) -> NDArray[n
     if heavy:
         spiked = rng.random(count) < 0.01
         rows[spiked, rng.integers(0, DIMENSIONS)] *= heavy
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    unit: NDArray[np.float32] = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(
+        np.float32
+    )
+    return unit
 
 
 def coded(vectors: NDArray[np.float32], clip: float) -> CodedRows:

@@ -26,7 +26,10 @@ WAIT_S = 30
 
 def units(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
     rows = rng.normal(size=(count, DIMENSIONS))
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    unit: NDArray[np.float32] = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(
+        np.float32
+    )
+    return unit
 
 
 def one_row(seq: int, vector: NDArray[np.float32]) -> PartitionRows:
@@ -76,20 +79,20 @@ def test_all_who_wait_for_a_failed_load_are_told(vectors: NDArray[np.float32]) -
     loader = SlowLoader(OSError("gone"), one_row(1, vectors[1]))
     index = FaissVectorIndex(DIMENSIONS, loader)
     waiting = threading.Event()
-    real_event = faiss_index._Slot
 
-    class WatchedSlot(real_event):  # type: ignore[valid-type, misc]
+    class WatchedEvent(threading.Event):
+        """Tells when someone waits for it."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            waiting.set()
+            return super().wait(timeout)
+
+    class WatchedSlot(faiss_index._Slot):
         """A slot that tells when a second thread waits for it."""
 
         def __init__(self) -> None:
             super().__init__()
-            wait = self.done.wait
-
-            def watched(timeout: float | None = None) -> bool:
-                waiting.set()
-                return wait(timeout)
-
-            self.done.wait = watched  # type: ignore[method-assign]
+            self.done = WatchedEvent()
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
         patch.setattr(faiss_index, "_Slot", WatchedSlot)
@@ -222,6 +225,19 @@ def test_memory_is_rows_codes_and_columns() -> None:
     index.search("u", VectorQuery(rows[0], 1))
     a_row = DIMENSIONS * 4 + DIMENSIONS + 3 * 8 + 2 * 4 + 2 + 4
     assert count * a_row <= index.memory_bytes() <= count * a_row + 20_000
+
+
+def test_a_part_with_many_dead_rows_is_written_anew() -> None:
+    rows = units(np.random.default_rng(6), 10_000)
+    messages = [StoredVectors(seq, 1, 0, 1, rows[[seq - 1]]) for seq in range(1, 10_001)]
+    index = FaissVectorIndex(DIMENSIONS, lambda _: partition_rows(messages, DIMENSIONS))
+    index.search("u", VectorQuery(rows[0], 1))
+    full = index.memory_bytes()
+    index.vectors_removed("u", np.arange(1, 2501))
+    assert index.memory_bytes() >= full  # 25 % dead: marked, not moved
+    index.vectors_removed("u", np.arange(2501, 5001))
+    assert index.memory_bytes() <= 0.6 * full
+    assert index.partition_rows("u").seqs.tolist() == list(range(5001, 10_001))
 
 
 def test_ten_rounds_of_filling_and_emptying_stay_bounded() -> None:

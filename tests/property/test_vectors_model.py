@@ -32,9 +32,9 @@ chunked = st.lists(vectors, min_size=1, max_size=5).map(np.stack)
 seq_sets = st.one_of(st.none(), st.sets(seqs, max_size=12))
 tunings = st.builds(
     Tuning,
-    tail_rows_max=st.integers(1, 6),
+    tail_rows_max=st.sampled_from((1, 3, 8, 40)),
     coded_rows_min=st.integers(1, 12),
-    segment_rows_max=st.integers(2, 40),
+    segment_rows_max=st.sampled_from((2, 10, 40)),
     dead_share_max=st.sampled_from((0.0, 0.3, 0.9)),
     margin_rows=st.integers(0, 4),
     gather_rows_max=st.integers(0, 6),
@@ -106,6 +106,19 @@ class VectorIndexMachine(RuleBasedStateMachine):
         rows = [StoredVectors(seq, *columns) for seq, columns in messages.items()]
         self.record[resource_id].update({row.seq: row for row in rows})
         self.index.vectors_put(resource_id, partition_rows(rows, DIMENSIONS))
+
+    @rule(
+        resource_id=st.sampled_from(RESOURCES),
+        seq=st.integers(1, 6),
+        versions=st.lists(chunked, min_size=1, max_size=3),
+    )
+    def edit_again_and_again(
+        self, resource_id: str, seq: int, versions: list[NDArray[np.float32]]
+    ) -> None:
+        for vectors_now in versions:  # searched first, so that the partition is in memory
+            self.search(resource_id, VectorQuery(vectors_now[0], 3))
+            self.put(resource_id, {seq: (1, 0, 1, vectors_now)})
+        self.search(resource_id, VectorQuery(versions[0][0], 3))
 
     @rule(resource_id=st.sampled_from(RESOURCES), gone=st.sets(seqs, max_size=15))
     def remove(self, resource_id: str, gone: set[int]) -> None:

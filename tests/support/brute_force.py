@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +104,7 @@ def partition_rows(messages: Iterable[StoredVectors], dimensions: int) -> Partit
     ordered = sorted(messages, key=lambda message: message.seq)
     counts = [len(message.vectors) for message in ordered]
 
-    def column(values: list[int], dtype: type) -> NDArray[np.generic]:
+    def column(values: list[int], dtype: type) -> NDArray[Any]:
         return np.repeat(np.array(values, dtype), counts)
 
     return PartitionRows(
