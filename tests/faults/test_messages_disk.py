@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
+import numpy as np
 import pytest
 
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions, open_store
@@ -60,6 +61,14 @@ def test_after_a_failed_sync_nothing_is_acknowledged_until_the_disk_is_verified(
         assert listed(store) == ["a"]
     with pytest.raises(UnavailableError):
         embed(store, first, [1.0, 0.0])
+
+    def failing_file(operation: str, name: str) -> None:
+        if operation == "sync" and name.endswith(".db"):
+            raise apsw.IOError("sync failed")
+
+    disk.fault = failing_file  # the log works again, the file it is copied to does not
+    with pytest.raises(UnavailableError):
+        append(store, draft("lost"))
     disk.fault = None
     (second,) = append(store, draft("b"))
     assert store.healthy
@@ -173,6 +182,31 @@ def test_a_full_disk_refuses_messages_serves_reads_and_can_still_forget(small_di
     again.close()
 
 
+def test_a_store_opens_on_a_full_disk_to_forget(small_disk: Path) -> None:
+    home = small_disk / "data"
+    store = open_store(home, generation="g")
+    for n in range(40):
+        append(store, draft(f"m{n}", text="x" * 20_000))
+    store.close()
+    _fill(small_disk / "filler")
+    store = open_store(home, generation="g")
+    assert len(listed(store)) == 40
+    assert len(store.forget("u", ForgetTarget(thread_id="t")).seqs) == 40
+    assert listed(store) == []
+    store.close()
+
+
+def _fill(path: Path) -> None:
+    """Take every byte that is left."""
+    with path.open("wb", buffering=0) as file:
+        for size in (65536, 1):
+            while True:
+                try:
+                    file.write(bytes(size))
+                except OSError:
+                    break
+
+
 # -- rows that rot ----------------------------------------------------------------------------
 
 
@@ -188,6 +222,8 @@ def damaged(home: Path, statement: str, *values: object) -> None:
     [
         "id = 'a' || 'b'",
         "text = text || 'x'",
+        "text = CAST(x'ff00' AS TEXT)",
+        "id = CAST(x'ff' AS TEXT)",
         "author = 'm'",
         "metadata = '{\"k\":2}'",
         "payload = x'00'",
@@ -239,6 +275,57 @@ def test_a_row_under_another_resource_is_never_served(tmp_path: Path) -> None:
     with pytest.raises(CorruptDataError):
         store.get("v", ["a"])
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("resources", "resource_id"), ("threads", "thread_id")]
+)
+def test_a_changed_name_serves_nobody_elses_messages(
+    tmp_path: Path, table: str, column: str
+) -> None:
+    home = tmp_path / "data"
+    store = open_store(home, generation="g")
+    append(store, draft("a", thread="u"))
+    store.close()
+    damaged(home, f"UPDATE {table} SET {column} = 'v'")
+    store = open_store(home, generation="g")
+    resource = "v" if table == "resources" else "u"
+    for read in (
+        lambda: store.get(resource, ["a"]),
+        lambda: store.list_messages(ListQuery(resource, None, 10)),
+        lambda: store.windows(WindowQuery(resource, (1,), 0, 0)),
+    ):
+        with pytest.raises(CorruptDataError):
+            read()
+    assert [finding.kind for finding in store.verify(None)] == ["ROW_CORRUPT"]
+    assert store.pending(0, 10) == []
+    store.close()
+
+
+def test_a_damaged_row_can_be_forgotten(tmp_path: Path) -> None:
+    home = tmp_path / "data"
+    store = open_store(home, generation="g")
+    (a, _) = append(store, draft("a"), draft("b"))
+    store.close()
+    damaged(home, "UPDATE messages SET text = CAST(x'ff' AS TEXT) WHERE seq = ?", a.seq)
+    store = open_store(home, generation="g")
+    assert store.forget("u", ForgetTarget(message_ids=("a",))).seqs == (a.seq,)
+    assert listed(store) == ["b"]
+    store.close()
+
+
+def test_forgotten_text_is_not_left_in_the_file(tmp_path: Path) -> None:
+    home, canary = tmp_path / "data", b"canary-7431"
+    store = open_store(home, generation="g")
+    drafts = [draft(f"m{n}", text=f"{canary.decode()} {n} " * 200) for n in range(20)]
+    outcomes = append(store, *drafts, draft("stays"))
+    embed(store, outcomes[0], [0.123, 0.456])
+    store.forget("u", ForgetTarget(message_ids=tuple(d.id for d in drafts)))
+    store.close()
+    left = b"".join(path.read_bytes() for path in home.iterdir())
+    assert canary not in left
+    assert np.array([0.123, 0.456], "<f4").tobytes() not in left
+    assert b"stays" in left
 
 
 @pytest.mark.parametrize(

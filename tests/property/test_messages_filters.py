@@ -107,6 +107,26 @@ def test_sql_and_python_agree(
         assert store.unknown_metadata_keys("u", named) == tuple(sorted(unknown))
 
 
+@pytest.mark.parametrize("stored", ["9007199254740993", "[9007199254740993]"])
+def test_numbers_compare_as_doubles(store: SqliteMessageStore, stored: str) -> None:
+    """2^53 + 1 is no double: as one it is 2^53."""
+    store.forget("u", ForgetTarget(everything=True))
+    (outcome,) = store.append(
+        "u",
+        [MessageDraft("a", "t", Role.USER, metadata_json=f'{{"k":{stored}}}')],
+        CallBudget.of_seconds(60),
+    )
+    for comparison, found in (
+        (Comparison.EQ, [outcome.seq]),
+        (Comparison.GTE, [outcome.seq]),
+        (Comparison.LTE, [outcome.seq]),
+        (Comparison.GT, []),
+        (Comparison.LT, []),
+    ):
+        condition = Condition(("k",), comparison, (2.0**53,))
+        assert store.seqs_matching("u", condition).tolist() == found
+
+
 def test_the_largest_filter_compiles(store: SqliteMessageStore) -> None:
     """As many conditions as the grammar lets through, side by side and nested."""
     one = Condition(("a",), Comparison.IN, tuple(float(n) for n in range(256)))

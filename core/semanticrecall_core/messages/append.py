@@ -237,13 +237,18 @@ class _AppendStep:
                 int(draft.role),
                 int(row.embeddable),
             ),
-            (
-                draft.id,
-                draft.author,
-                draft.text,
-                draft.metadata_json,
-                draft.payload_type,
-                draft.group_id,
+            tuple(
+                name.encode()
+                for name in (
+                    self._resource_id,
+                    draft.thread_id,
+                    draft.id,
+                    draft.author,
+                    draft.text,
+                    draft.metadata_json,
+                    draft.payload_type,
+                    draft.group_id,
+                )
             ),
             draft.payload,
         )

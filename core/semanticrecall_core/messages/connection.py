@@ -6,6 +6,7 @@ can always be checkpointed; they see the last commit and never wait for the writ
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import deque
 from collections.abc import Generator
@@ -151,22 +152,24 @@ class ReaderPool:
 
 @contextmanager
 def translated_errors() -> Generator[None]:
-    """SQLite's errors as ours; their texts are not passed on."""
+    """SQLite's and the system's errors as ours; their texts are not passed on."""
     try:
         yield
-    except (apsw.Error, UnicodeDecodeError) as error:
+    except (apsw.Error, UnicodeDecodeError, OSError) as error:
         raise translated(error) from error
 
 
 def translated(error: Exception) -> SemanticRecallError:
     """What an error of SQLite means to a caller."""
     match error:
-        case apsw.FullError():
+        case apsw.FullError() | OSError(errno=errno.ENOSPC | errno.EDQUOT):
             return ResourceExhaustedError("the disk is full", reason="DISK_FULL")
         case apsw.NoMemError() | MemoryError():
             return ResourceExhaustedError("out of memory", reason="OUT_OF_MEMORY")
         case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
             return CorruptDataError("the database file is damaged")
+        case apsw.SQLError() if "malformed JSON" in str(error):
+            return CorruptDataError("a row's metadata is damaged")
         case apsw.BusyError() | apsw.LockedError():
             return UnavailableError("another program holds the database")
         case _:

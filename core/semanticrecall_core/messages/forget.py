@@ -13,10 +13,14 @@ from ..types.values import ForgetOutcome, ForgetTarget
 from . import keys
 from .commit import Change, Notice
 from .put_vectors import delete_vectors
+from .rows import shown
 
 FORGET_TEXTS_MAX = 10_000
-FORGET_TEXT_CHARS_MAX = 16 << 20
-_COLUMNS = "SELECT seq, thread_key, embeddable, text FROM messages WHERE resource_key = ?"
+FORGET_TEXT_BYTES_MAX = 16 << 20
+# As bytes: what is damaged must be forgettable too.
+_COLUMNS = (
+    "SELECT seq, thread_key, embeddable, CAST(text AS BLOB) FROM messages WHERE resource_key = ?"
+)
 _NOTHING = ForgetOutcome(seqs=(), vectors=0, threads=0)
 
 
@@ -40,12 +44,12 @@ class Forget:
         seqs: list[int] = []
         threads: set[int] = set()
         texts: list[str] = []
-        room = FORGET_TEXT_CHARS_MAX
+        room = FORGET_TEXT_BYTES_MAX
         for seq, thread, embeddable, text in self._rows(connection, resource):
             seqs.append(seq)
             threads.add(thread)
             if embeddable and len(texts) < FORGET_TEXTS_MAX and len(text) <= room:
-                texts.append(text)
+                texts.append(shown(text))
                 room -= len(text)
         if not seqs:
             return Change(_NOTHING, changed=False)
@@ -63,7 +67,7 @@ class Forget:
 
     def _rows(
         self, connection: apsw.Connection, resource: int
-    ) -> Iterable[tuple[int, int, int, str]]:
+    ) -> Iterable[tuple[int, int, int, bytes]]:
         match self._target:
             case ForgetTarget(message_ids=tuple() as ids):
                 for message_id in dict.fromkeys(ids):

@@ -6,6 +6,7 @@ Everything here runs on the writer thread, but `open_journal`, which runs before
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import apsw
@@ -45,29 +46,24 @@ def open_journal(
         CorruptDataError: acknowledged changes are missing, or the file is damaged.
         FailedPreconditionError: a newer format or a foreign database.
     """
-    mark = HighWaterMark(directory.mark)
-    try:
+    with translated_errors(), ExitStack() as undo:
+        mark = HighWaterMark(directory.mark)
+        undo.callback(mark.close)
         last = mark.read()
         if last is not None and last.revision and not file.path.exists() and not accept_loss:
             raise _loss(last.revision)
-        with translated_errors():
-            connection = file.open_writer()
-            try:
-                state = ensure_schema(connection)
-                state = _held_against(mark, last, state, accept_loss)
-                connection.execute(
-                    "UPDATE record SET revision = ?1 WHERE revision <> ?1", (state.revision,)
-                )
-                generation_key = adopt_generation(connection, generation)
-            except BaseException:
-                connection.close()
-                raise
+        connection = file.open_writer()
+        undo.callback(connection.close)
+        state = ensure_schema(connection)
+        state = _held_against(mark, last, state, accept_loss)
+        connection.execute(
+            "UPDATE record SET revision = ?1 WHERE revision <> ?1", (state.revision,)
+        )
+        generation_key = adopt_generation(connection, generation)
         directory.sync()
         journal = RecordJournal(directory, file, mark, connection, state)
-    except BaseException:
-        mark.close()
-        raise
-    return OpenedJournal(journal, state.store_id, generation_key)
+        undo.pop_all()
+        return OpenedJournal(journal, state.store_id, generation_key)
 
 
 def _held_against(
@@ -197,8 +193,11 @@ class RecordJournal:
         """Copy the log into the file, sync the mark, let go of everything."""
         if self._trusted:
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        self._keeper.close()
-        self._connection.close()
+        for connection in (self._keeper, self._connection):
+            try:
+                connection.close()
+            except apsw.Error as error:
+                _log.error("store_connection_not_closed", error=type(error).__name__)
         if self._mark.dirty:
             self._sync_mark()
         self._mark.close()

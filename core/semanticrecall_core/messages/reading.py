@@ -23,7 +23,7 @@ from ..types.values import (
     WindowQuery,
 )
 from .filter_sql import compile_filter, json_path
-from .rows import MESSAGE_COLUMNS, stored_message
+from .rows import MESSAGE_COLUMNS, MESSAGE_ID, shown, stored_message
 from .vector_rows import VECTOR_COLUMNS, VectorColumns
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ def thread_key(connection: apsw.Connection, resource_id: str, thread_id: str) ->
 def recent_resources(connection: apsw.Connection, limit: int) -> list[str]:
     """Resources by the time of their newest message, newest first: one index seek each."""
     rows = connection.execute(
-        "SELECT resource_id, (SELECT create_time_ns FROM messages m"
+        "SELECT CAST(resource_id AS BLOB), (SELECT create_time_ns FROM messages m"
         " WHERE m.resource_key = r.resource_key ORDER BY create_time_ns DESC LIMIT 1) AS newest"
         " FROM resources r WHERE newest IS NOT NULL ORDER BY newest DESC, resource_key LIMIT ?1",
         (limit,),
     )
-    return [str(row[0]) for row in rows]
+    return [shown(cast("bytes", row[0])) for row in rows]
 
 
 def messages_of_ids(
@@ -106,7 +106,7 @@ def unknown_metadata_keys(
 def windows(connection: apsw.Connection, query: WindowQuery) -> list[StoredMessage]:
     """Hits and neighbours, each once; see the port for the order."""
     hit_text = f"{_MESSAGE} WHERE m.seq = ?2 AND m.resource_key = {_RESOURCE}"
-    excluded = frozenset(query.excluded_ids)
+    excluded = frozenset(message_id.encode() for message_id in query.excluded_ids)
     rows: dict[int, tuple[Any, ...]] = {}
     for seq in dict.fromkeys(query.hit_seqs):
         hit = connection.execute(hit_text, (query.resource_id, seq)).fetchone()
@@ -134,13 +134,13 @@ def _neighbours(
     text: str,
     hit: tuple[Any, ...],
     count: int,
-    excluded: frozenset[str],
+    excluded: frozenset[bytes],
 ) -> Iterator[tuple[Any, ...]]:
     """The next `count` rows on one side that are not excluded; steps no further than needed."""
     if count <= 0:
         return
     for row in connection.execute(text, (hit[2], hit[3], hit[0])):
-        if row[7] not in excluded:
+        if row[MESSAGE_ID] not in excluded:
             yield row
             count -= 1
             if count == 0:
@@ -217,12 +217,12 @@ def pending_rows(
 ) -> list[tuple[str, tuple[Any, ...]]]:
     """(resource id, row of MESSAGE_COLUMNS) of rows that wait to be embedded, by seq."""
     rows = connection.execute(
-        f"SELECT {MESSAGE_COLUMNS}, r.resource_id FROM pending p"
+        f"SELECT {MESSAGE_COLUMNS}, CAST(r.resource_id AS BLOB) FROM pending p"
         " JOIN messages m ON m.seq = p.seq JOIN resources r ON r.resource_key = m.resource_key"
         " WHERE p.seq > ? ORDER BY p.seq LIMIT ?",
         (after_seq, limit),
     ).fetchall()
-    return [(str(row[-1]), row[:-1]) for row in rows]
+    return [(shown(cast("bytes", row[-1])), row[:-1]) for row in rows]
 
 
 def partition_columns(

@@ -6,9 +6,10 @@ Formats (part of format 1, schema.py); integers little endian:
                 length in bytes (uint32). Lengths first: no two contents share an input.
   text_hash     blake2b, 16 bytes, of the text in UTF-8.
   checksum      crc32 of seq, resource_key, thread_key, create_time_ns, revision (int64), role,
-                embeddable (uint8), the lengths in characters of the texts (6 x uint32), then id,
-                author, text, metadata, payload_type, group_id joined (UTF-8), then payload.
-                It holds the keys too: a row that turns up under another resource is seen.
+                embeddable (uint8), the lengths in bytes of the names and texts (8 x uint32), then
+                resource id, thread id, id, author, text, metadata, payload_type, group_id (UTF-8),
+                then payload. It holds keys and names: a row that turns up under another resource,
+                or a resource or thread whose name has changed, is seen.
 """
 
 from __future__ import annotations
@@ -16,26 +17,31 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from typing import Any
+from typing import Any, cast
 
 from ..types.errors import CorruptDataError
 from ..types.values import MessageDraft, Role, StoredMessage
 
 _CONTENT = struct.Struct("<B7I")
-_NUMBERS = struct.Struct("<5q2B6I")
+_NUMBERS = struct.Struct("<5q2B8I")
 
 _ROLES = {int(role): role for role in Role}  # an enum's own look-up costs a microsecond
 
 Keys = tuple[int, int, int, int, int, int, int]
-Texts = tuple[str, str, str, str, str, str]
+Texts = tuple[bytes, ...]
 
 # What every statement that reads whole messages selects, in the order `stored_message` wants.
+# Texts come as bytes: they are decoded after the checksum has been compared, so that damage to a
+# text names its row instead of failing the statement.
 MESSAGE_COLUMNS = (
     "m.seq, m.resource_key, m.thread_key, m.create_time_ns, m.revision, m.role, m.embeddable,"
-    " m.id, m.author, m.text, coalesce(m.metadata, ''), m.payload_type, m.group_id,"
-    " m.payload, m.checksum,"
-    " (SELECT t.thread_id FROM threads t WHERE t.thread_key = m.thread_key)"
+    " CAST((SELECT t.thread_id FROM threads t WHERE t.thread_key = m.thread_key) AS BLOB),"
+    " CAST(m.id AS BLOB), CAST(m.author AS BLOB), CAST(m.text AS BLOB),"
+    " CAST(coalesce(m.metadata, '') AS BLOB), CAST(m.payload_type AS BLOB),"
+    " CAST(m.group_id AS BLOB), m.payload, m.checksum"
 )
+MESSAGE_COLUMNS_COUNT = 16
+MESSAGE_ID = 8  # position of the id
 
 
 def content_hash(draft: MessageDraft) -> bytes:
@@ -66,43 +72,52 @@ def message_checksum(keys: Keys, texts: Texts, payload: bytes) -> int:
 
     Args:
         keys: seq, resource_key, thread_key, create_time_ns, revision, role, embeddable.
-        texts: id, author, text, metadata, payload_type, group_id.
+        texts: resource id, thread id, id, author, text, metadata, payload_type, group_id; UTF-8.
     """
     header = _NUMBERS.pack(*keys, *map(len, texts))
-    return zlib.crc32(payload, zlib.crc32("".join(texts).encode(), zlib.crc32(header)))
+    return zlib.crc32(payload, zlib.crc32(b"".join(texts), zlib.crc32(header)))
 
 
-def _sound(keys: Keys, texts: Texts, payload: bytes, checksum: int) -> bool:
+def _sound(keys: Keys, texts: tuple[bytes | None, ...], payload: bytes, checksum: int) -> bool:
     try:
-        return message_checksum(keys, texts, payload) == checksum
-    except struct.error:  # a number that no row can hold
+        return message_checksum(keys, cast("Texts", texts), payload) == checksum
+    except (struct.error, TypeError):  # a number that no row can hold, or no thread
         return False
 
 
 def stored_message(row: tuple[Any, ...], resource_id: str) -> StoredMessage:
-    """A row of MESSAGE_COLUMNS as a message.
+    """A row of MESSAGE_COLUMNS as a message of this resource.
 
     Raises:
         CorruptDataError: the checksum does not match, or the thread's row is gone. Names the seq.
     """
     keys: Keys = row[0:7]
-    texts: Texts = row[7:13]
-    payload: bytes = row[13]
-    thread_id: str | None = row[15]
+    texts: tuple[bytes | None, ...] = row[7:14]
+    payload: bytes = row[14]
     role = _ROLES.get(keys[5])
-    if role is None or thread_id is None or not _sound(keys, texts, payload, row[14]):
+    if role is None or not _sound(keys, (resource_id.encode(), *texts), payload, row[15]):
         raise CorruptDataError(f"message row {keys[0]} does not match its checksum")
+    thread_id, message_id, author, text, metadata, payload_type, group_id = map(_text, texts)
     return StoredMessage(
         keys[0],
         resource_id,
         thread_id,
-        texts[0],
+        message_id,
         role,
-        texts[1],
-        texts[2],
+        author,
+        text,
         keys[3],
-        texts[3],
+        metadata,
         payload,
-        texts[4],
-        texts[5],
+        payload_type,
+        group_id,
     )
+
+
+def shown(name: bytes | None) -> str:
+    """A stored name that may be damaged, for a finding."""
+    return (name or b"").decode(errors="replace")
+
+
+def _text(stored: bytes | None) -> str:
+    return str(stored, "utf-8") if stored else ""

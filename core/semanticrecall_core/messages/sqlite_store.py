@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import apsw
 import structlog
 
-from ..types.errors import CorruptDataError
+from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
 from ..types.filters import Filter
 from ..types.ports import CommitListener
 from ..types.values import (
@@ -37,7 +37,7 @@ from .commit import Change, GroupCommit, QueueLimits
 from .connection import DatabaseFile, ReaderPool
 from .directory import DataDirectory
 from .forget import Forget
-from .journal import open_journal
+from .journal import OpenedJournal, open_journal
 from .put_vectors import PutVectors, check_vectors, requeue, vector_bytes
 from .rows import stored_message
 from .transfer import TransferThread
@@ -100,9 +100,7 @@ class SqliteMessageStore:
                 self._directory.lock,
                 options.vfs or ("unix-excl" if shared else ""),
             )
-            opened = open_journal(
-                self._directory, file, generation, accept_loss=options.accept_loss
-            )
+            opened = _opened(self._directory, file, generation, options.accept_loss)
         except BaseException:
             self._directory.close()
             raise
@@ -245,6 +243,19 @@ class SqliteMessageStore:
         self._readers.close()
         self._writer.close()
         self._directory.close()
+
+
+def _opened(
+    directory: DataDirectory, file: DatabaseFile, generation: str, accept_loss: bool
+) -> OpenedJournal:
+    """Open the journal; on a full disk once more without the ballast, to be able to forget."""
+    try:
+        return open_journal(directory, file, generation, accept_loss=accept_loss)
+    except (ResourceExhaustedError, UnavailableError):
+        if not directory.release_ballast():
+            raise
+        _log.warning("store_ballast_released")
+        return open_journal(directory, file, generation, accept_loss=accept_loss)
 
 
 def _requeue(

@@ -66,7 +66,9 @@ class TransferThread:
         stored_message(row, self._resource_id)  # a damaged row is not given a fresh checksum
         seq, source, _, time_ns, _, role, embeddable = row[:7]
         checksum = message_checksum(
-            (seq, target, new_thread, time_ns, revision, role, embeddable), row[7:13], row[13]
+            (seq, target, new_thread, time_ns, revision, role, embeddable),
+            (self._to_resource_id.encode(), *row[7:14]),
+            row[14],
         )
         connection.execute(
             "UPDATE messages SET resource_key = ?, thread_key = ?, revision = ?, checksum = ?"

@@ -22,7 +22,15 @@ import numpy as np
 
 from ..types.errors import CorruptDataError
 from ..types.values import Finding, MessageDraft, StoredMessage
-from .rows import MESSAGE_COLUMNS, content_hash, stored_message, text_hash
+from .rows import (
+    MESSAGE_COLUMNS,
+    MESSAGE_COLUMNS_COUNT,
+    MESSAGE_ID,
+    content_hash,
+    shown,
+    stored_message,
+    text_hash,
+)
 from .vector_rows import VECTOR_COLUMNS, VectorColumns
 
 _BATCH_ROWS = 256
@@ -45,7 +53,7 @@ def verify(
 
 
 _MESSAGES = (
-    f"SELECT {MESSAGE_COLUMNS}, r.resource_id, m.content_hash, m.text_hash,"
+    f"SELECT {MESSAGE_COLUMNS}, CAST(r.resource_id AS BLOB), m.content_hash, m.text_hash,"
     " EXISTS (SELECT 1 FROM vectors v WHERE v.resource_key = m.resource_key AND v.seq = m.seq"
     "  AND v.generation_key = ?3),"
     " EXISTS (SELECT 1 FROM pending p WHERE p.seq = m.seq), m.seq"
@@ -53,8 +61,8 @@ _MESSAGES = (
     " WHERE m.seq > ?1 AND (?2 IS NULL OR r.resource_id = ?2) ORDER BY m.seq LIMIT 256"
 )
 _VECTORS = (
-    f"SELECT {VECTOR_COLUMNS}, m.id, m.revision, m.thread_key, m.create_time_ns, m.role,"
-    " m.text_hash = v.text_hash, r.resource_id, v.vector_key"
+    f"SELECT {VECTOR_COLUMNS}, CAST(m.id AS BLOB), m.revision, m.thread_key, m.create_time_ns,"
+    " m.role, m.text_hash = v.text_hash, CAST(r.resource_id AS BLOB), v.vector_key"
     " FROM vectors v LEFT JOIN messages m ON m.seq = v.seq AND m.resource_key = v.resource_key"
     " LEFT JOIN resources r ON r.resource_key = v.resource_key"
     " WHERE v.vector_key > ?1 AND (?2 IS NULL OR r.resource_id = ?2)"
@@ -86,11 +94,11 @@ def _database(read: ReadTransaction) -> Iterator[Finding]:
 
 
 def _message(row: tuple[Any, ...]) -> Iterator[Finding]:
-    seq, embeddable, message_id = row[0], row[6], row[7]
-    resource_id, content, text, has_vector, is_pending = row[16:21]
-    where = (resource_id or "", message_id)
+    seq, embeddable = row[0], row[6]
+    resource_id, content, text, has_vector, is_pending = row[MESSAGE_COLUMNS_COUNT:][:5]
+    where = (shown(resource_id), shown(row[MESSAGE_ID]))
     try:
-        message = stored_message(row[:16], where[0])
+        message = stored_message(row[:MESSAGE_COLUMNS_COUNT], where[0])
     except CorruptDataError:
         yield Finding("ROW_CORRUPT", *where, f"row {seq} does not match its checksum")
         return
@@ -120,7 +128,7 @@ def _vectors(rows: list[tuple[Any, ...]]) -> Iterator[Finding]:
     for row in rows:
         seq, chunk, thread, time_ns, role, revision = row[0], row[1], *row[3:7]
         message_id, m_revision, m_thread, m_time_ns, m_role, same_text, resource_id = row[10:17]
-        where = (resource_id or "", message_id or "")
+        where = (shown(resource_id), shown(message_id))
         name = f"chunk {chunk} of row {seq}"
         if seq in damaged and VectorColumns.of([row[:10]]).corrupt_seqs:
             yield Finding("VECTOR_CORRUPT", *where, f"{name} does not match its checksum")
