@@ -104,7 +104,11 @@ def unknown_metadata_keys(
 
 
 def windows(connection: apsw.Connection, query: WindowQuery) -> list[StoredMessage]:
-    """Hits and neighbours, each once; see the port for the order."""
+    """Hits and neighbours, each once; see the port for the order.
+
+    Three short statements a hit. One compound statement for all was measured: 12 us quicker for
+    four hits without exclusions, ten times slower with 10,000 of them, since it cannot stop early.
+    """
     hit_text = f"{_MESSAGE} WHERE m.seq = ?2 AND m.resource_key = {_RESOURCE}"
     excluded = frozenset(message_id.encode() for message_id in query.excluded_ids)
     rows: dict[int, tuple[Any, ...]] = {}

@@ -97,7 +97,9 @@ def stored_message(row: tuple[Any, ...], resource_id: str) -> StoredMessage:
     role = _ROLES.get(keys[5])
     if role is None or not _sound(keys, (resource_id.encode(), *texts), payload, row[15]):
         raise CorruptDataError(f"message row {keys[0]} does not match its checksum")
-    thread_id, message_id, author, text, metadata, payload_type, group_id = map(_text, texts)
+    thread_id, message_id, author, text, metadata, payload_type, group_id = [
+        str(stored, "utf-8") for stored in cast("Texts", texts)
+    ]
     return StoredMessage(
         keys[0],
         resource_id,
@@ -117,7 +119,3 @@ def stored_message(row: tuple[Any, ...], resource_id: str) -> StoredMessage:
 def shown(name: bytes | None) -> str:
     """A stored name that may be damaged, for a finding."""
     return (name or b"").decode(errors="replace")
-
-
-def _text(stored: bytes | None) -> str:
-    return str(stored, "utf-8") if stored else ""
