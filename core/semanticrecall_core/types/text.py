@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import unicodedata
 
-_INVISIBLE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Zs", "Zl", "Zp"))
+# White space, controls, zero-width and unassigned characters, and marks that stand on no letter:
+# what a reader does not see, and what the default model's tokenizer drops.
+_INVISIBLE_CATEGORIES = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Zl", "Zp", "Zs"))
+_REPLACEMENT_CHARACTER = "\ufffd"
 
 
 def has_visible_text(text: str) -> bool:
-    """True where at least one character can be seen (not only white space or zero-width)."""
+    """True where at least one character can be seen and read by a model."""
     return any(
-        character.isalnum() or unicodedata.category(character) not in _INVISIBLE_CATEGORIES
+        character.isalnum()
+        or (
+            character != _REPLACEMENT_CHARACTER
+            and unicodedata.category(character) not in _INVISIBLE_CATEGORIES
+        )
         for character in text
     )
