@@ -87,9 +87,7 @@ def test_default_context_is_this_text() -> None:
     ],
 )
 def test_dates_are_of_the_zone_asked_for(zone: str, shown: str) -> None:
-    assert f"- {shown}, user: x\n" in render_default(
-        [_recalled("x")], thread_id="", time_zone=zone
-    )
+    assert f"- {shown}, user: x\n" in render_default([_recalled("x")], thread_id="", time_zone=zone)
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Tokyo", "Pacific/Kiritimati"])
