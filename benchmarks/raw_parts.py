@@ -12,11 +12,11 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import faiss
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from semanticrecall_core.embedding.provision import find_model
+from semanticrecall_core.embedding.runtime_environment import onnxruntime
 
 DIMENSIONS = 384
 SCALE_CLIP = 0.30

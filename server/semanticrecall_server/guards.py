@@ -27,6 +27,8 @@ _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     # The process never forks; gRPC's fork handlers only cost.
     "GRPC_ENABLE_FORK_SUPPORT": "0",
+    # onnxruntime would report to its maker and write a device id into the user's cache.
+    "ORT_DISABLE_TELEMETRY": "1",
 }
 _ENVIRONMENT_DEFAULTS = {
     # gRPC's C core writes lines of its own to stderr; what matters is logged by the server.

@@ -6,12 +6,12 @@ from typing import Literal
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from semanticrecall_core.embedding.encoder_model import refuse_external_data
+from semanticrecall_core.embedding.runtime_environment import onnxruntime
 from semanticrecall_core.embedding.session import EncoderSession, choose_device
 from semanticrecall_core.types.errors import EmbeddingFailedError, ModelUnavailableError
 from support import tiny_model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
@@ -12,6 +11,7 @@ from semanticrecall_core.embedding.calibration import PlainRunner
 from semanticrecall_core.embedding.graph import GraphOptions, build_graph
 from semanticrecall_core.embedding.manifest import ModelFiles
 from semanticrecall_core.embedding.provision import install_model
+from semanticrecall_core.embedding.runtime_environment import onnxruntime
 from semanticrecall_core.embedding.weights import BertWeights, parse_config, parse_weights
 from support.approve_golden import GOLDEN, golden_texts
 from support.bert_reference import BertReference

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +22,7 @@ from semanticrecall_core.embedding.graph import (
     quantise,
     smoothing_factors,
 )
+from semanticrecall_core.embedding.runtime_environment import onnxruntime
 from semanticrecall_core.embedding.weights import BertWeights, parse_config, parse_weights
 from semanticrecall_core.types.errors import ModelUnavailableError
 from support.bert_reference import BertReference

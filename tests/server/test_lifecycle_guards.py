@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from semanticrecall_core.embedding.provision import default_cache_dir
 from semanticrecall_server.guards import StopSignals
+from support.outside_connections import outside_addresses, tracing
 from support.running_server import ServerProcess
 
 HEAVY = ("numpy", "faiss", "onnxruntime", "tokenizers", "grpc", "apsw")
@@ -26,7 +28,7 @@ print(json.dumps({{
     "early": early,
     "environment": {{name: os.environ.get(name) for name in (
         "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "GRPC_ENABLE_FORK_SUPPORT",
-        "GRPC_VERBOSITY")}},
+        "GRPC_VERBOSITY", "ORT_DISABLE_TELEMETRY")}},
     "interval": sys.getswitchinterval(),
     "files": resource.getrlimit(resource.RLIMIT_NOFILE),
 }}))
@@ -35,6 +37,7 @@ print(json.dumps({{
 
 def test_the_process_is_prepared_before_anything_heavy_is_imported() -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "8", "GRPC_VERBOSITY": "ERROR"}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     seen = subprocess.run(
         ["sh", "-c", 'ulimit -S -n 256; exec "$0" -c "$1"', sys.executable, LOOK],
@@ -50,6 +53,7 @@ def test_the_process_is_prepared_before_anything_heavy_is_imported() -> None:
         "TOKENIZERS_PARALLELISM": "false",
         "GRPC_ENABLE_FORK_SUPPORT": "0",
         "GRPC_VERBOSITY": "ERROR",
+        "ORT_DISABLE_TELEMETRY": "1",
     }
     assert found["interval"] == pytest.approx(0.0005)
     assert soft <= hard
@@ -85,6 +89,29 @@ def test_a_signal_while_the_model_loads_ends_with_0(tmp_path: Path) -> None:
     assert status == 0, log
     assert "Traceback" not in log
     assert not (tmp_path / "s.sock").exists()
+
+
+@pytest.mark.model
+def test_it_leaves_nothing_at_home_and_reaches_nobody(tmp_path: Path) -> None:
+    home, report = tmp_path / "home", tmp_path / "trace"
+    home.mkdir()
+    environment = {
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "ORT_DISABLE_TELEMETRY": "0",
+        "SEMANTICRECALL_MODEL_CACHE_DIR": str(default_cache_dir()),
+    }
+    traced = tracing(report)
+    with ServerProcess(arguments(tmp_path), environment, prefix=traced) as process:
+        process.wait_for("serving")
+        pid = process.pid
+        if traced:
+            pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+        os.kill(pid, signal.SIGTERM)
+        status, log = process.wait()
+    assert status == 0, log
+    assert list(home.rglob("*")) == []
+    assert outside_addresses(report) == []
 
 
 @pytest.mark.model

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from importlib import resources
 
 import numpy as np
-import onnxruntime
 from tokenizers import Tokenizer
 
 from ..types.errors import ModelUnavailableError
 from .graph import GraphOptions, Maxima, build_graph
+from .runtime_environment import onnxruntime
 from .spec import Pooling
 from .weights import BertWeights, Floats
 

@@ -36,10 +36,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import onnxruntime
 
 from ..types.errors import ModelUnavailableError
 from .graph import GRAPH_BUILDER_VERSION
+from .runtime_environment import onnxruntime
 from .spec import QUANTISATIONS, ModelSpec, Quantisation
 from .weights import Floats
 

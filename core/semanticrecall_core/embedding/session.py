@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import onnxruntime
 
 from ..types.errors import EmbeddingFailedError, ModelUnavailableError
+from .runtime_environment import onnxruntime
 from .spec import Pooling, Quantisation
 
 if TYPE_CHECKING:
