@@ -328,7 +328,7 @@ def test_text_that_utf8_cannot_carry_is_refused(memory: RecallClient) -> None:
         memory.index("u", "t", [user("half \ud83d")])
     with pytest.raises(sr.InvalidArgumentError, match="surrogate"):
         memory.recall("u", "half \ud83d")
-    with pytest.raises(sr.InvalidArgumentError, match="range"):
+    with pytest.raises(sr.InvalidArgumentError, match="top_k: must be 1 or more"):
         memory.recall("u", "q", top_k=-1)
 
 

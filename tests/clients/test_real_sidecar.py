@@ -24,7 +24,7 @@ from support.running_server import ServerProcess
 pytestmark = pytest.mark.model
 
 LOOKED_FOR = {
-    "Which meat is bad for our pet?": "rex-07",
+    "What food makes our dog itch?": "rex-07",
     "Why did customers pay a penny too much?": "invoice-cents-01",
     "Which seafood makes me ill?": "hives-05",
     "What was my finishing time over 42 kilometres?": "marathon-09",

@@ -109,12 +109,13 @@ class AsyncRecallClient:
         thread_id: str,
         messages: Sequence[Message],
         *,
-        wait: Wait = Wait.UNSPECIFIED,
+        wait: Wait | str = Wait.UNSPECIFIED,
         metadata: Mapping[str, JsonValue] | None = None,
         timeout: float | None = None,
     ) -> results.IndexResult:
         """Store messages and make them searchable; see `RecallClient.index`."""
-        batch = IndexBatch(resource_id, thread_id, messages, wait, metadata or {})
+        fields = {} if metadata is None else metadata
+        batch = IndexBatch(resource_id, thread_id, messages, wait, fields)
         request = requests.index_request(batch)
         result = answers.index_result(await self._call(self._recall.Index, request, timeout))
         warn_rejected(result)
@@ -229,7 +230,7 @@ class AsyncRecallClient:
         self,
         texts: Sequence[str],
         *,
-        role: EmbedRole = EmbedRole.UNSPECIFIED,
+        role: EmbedRole | str = EmbedRole.UNSPECIFIED,
         timeout: float | None = None,
     ) -> results.EmbedResult:
         """Unit vectors of 1 to 256 texts, by the server's model."""
@@ -240,14 +241,14 @@ class AsyncRecallClient:
 
     async def stats(self, resource_id: str = "", *, timeout: float | None = None) -> results.Stats:
         """Counts, sizes and identity; of one resource, or of the whole store."""
-        request = admin_pb2.GetStatsRequest(resource_id=resource_id)
+        request = requests.stats_request(resource_id)
         return answers.stats(await self._call(self._admin.GetStats, request, timeout))
 
     async def verify(
         self, resource_id: str = "", *, timeout: float | None = None
     ) -> AsyncIterator[results.Finding | results.VerifySummary]:
         """Compare record, vectors and partitions: what does not agree, then one summary."""
-        request = admin_pb2.VerifyRequest(resource_id=resource_id)
+        request = requests.verify_request(resource_id)
         async for item in self._stream(self._admin.Verify, request, timeout):
             yield answers.verify_item(item)
 
@@ -255,7 +256,7 @@ class AsyncRecallClient:
         self, resource_id: str, *, timeout: float | None = None
     ) -> AsyncIterator[Message]:
         """Every message of one resource by time, on one stream."""
-        request = admin_pb2.ExportRequest(resource_id=resource_id)
+        request = requests.export_request(resource_id)
         async for item in self._stream(self._admin.Export, request, timeout):
             yield wire.message(item.message)
 

@@ -143,7 +143,7 @@ class RecallClient:
         thread_id: str,
         messages: Sequence[Message],
         *,
-        wait: Wait = Wait.UNSPECIFIED,
+        wait: Wait | str = Wait.UNSPECIFIED,
         metadata: Mapping[str, JsonValue] | None = None,
         timeout: float | None = None,
     ) -> results.IndexResult:
@@ -158,7 +158,8 @@ class RecallClient:
             wait: return once they are searchable (default), or once they are on disk.
             metadata: fields for every message of this call; a message's own field wins.
         """
-        batch = IndexBatch(resource_id, thread_id, messages, wait, metadata or {})
+        fields = {} if metadata is None else metadata
+        batch = IndexBatch(resource_id, thread_id, messages, wait, fields)
         request = requests.index_request(batch)
         result = answers.index_result(self._call(self._recall.Index, request, timeout))
         warn_rejected(result)
@@ -292,7 +293,7 @@ class RecallClient:
         self,
         texts: Sequence[str],
         *,
-        role: EmbedRole = EmbedRole.UNSPECIFIED,
+        role: EmbedRole | str = EmbedRole.UNSPECIFIED,
         timeout: float | None = None,
     ) -> results.EmbedResult:
         """Unit vectors of 1 to 256 texts, by the server's model."""
@@ -303,20 +304,20 @@ class RecallClient:
 
     def stats(self, resource_id: str = "", *, timeout: float | None = None) -> results.Stats:
         """Counts, sizes and identity; of one resource, or of the whole store."""
-        request = admin_pb2.GetStatsRequest(resource_id=resource_id)
+        request = requests.stats_request(resource_id)
         return answers.stats(self._call(self._admin.GetStats, request, timeout))
 
     def verify(
         self, resource_id: str = "", *, timeout: float | None = None
     ) -> Iterator[results.Finding | results.VerifySummary]:
         """Compare record, vectors and partitions: what does not agree, then one summary."""
-        request = admin_pb2.VerifyRequest(resource_id=resource_id)
+        request = requests.verify_request(resource_id)
         for item in self._stream(self._admin.Verify, request, timeout):
             yield answers.verify_item(item)
 
     def export(self, resource_id: str, *, timeout: float | None = None) -> Iterator[Message]:
         """Every message of one resource by time, on one stream."""
-        request = admin_pb2.ExportRequest(resource_id=resource_id)
+        request = requests.export_request(resource_id)
         for item in self._stream(self._admin.Export, request, timeout):
             yield wire.message(item.message)
 

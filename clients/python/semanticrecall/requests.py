@@ -1,14 +1,13 @@
-"""What is sent: pure functions from a method's arguments to its request."""
+"""What is sent: pure functions from a method's arguments to its request, checked on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from typing import cast
 
-from . import values
+from . import arguments, values
 from .errors import InvalidArgumentError
-from .v1 import recall_pb2, types_pb2
+from .v1 import admin_pb2, recall_pb2, types_pb2
 from .wire import message_to_wire, refusing, struct, timestamp
 
 LIST_PAGE_SIZE = 200
@@ -16,134 +15,170 @@ LIST_PAGE_SIZE = 200
 
 @refusing
 def recall_request(
-    resource_id: str, query: str, options: values.RecallOptions
+    resource_id: object, query: object, options: values.RecallOptions
 ) -> recall_pb2.RecallRequest:
     """A recall, from its keywords; unknown ones are a TypeError, as for any function."""
-    _refuse_unknown(options, values.RecallOptions.__annotations__)
+    given = _given(options, values.RecallOptions.__annotations__)
     request = recall_pb2.RecallRequest(
-        resource_id=resource_id,
-        query=query,
-        thread_id=options.get("thread_id", ""),
-        scope=cast("types_pb2.Scope", options.get("scope", 0)),
-        roles=cast("Sequence[types_pb2.Role]", options.get("roles", ())),
-        exclude_message_ids=options.get("exclude_message_ids", ()),
-        max_tokens=options.get("max_tokens", 0),
-        context_format=cast("types_pb2.ContextFormat", options.get("context_format", 0)),
-        context_other_threads_only=options.get("context_other_threads_only", False),
-        time_zone=options.get("time_zone", ""),
-        explain=options.get("explain", False),
-        read_token=options.get("read_token", ""),
-        query_embedding=options.get("query_embedding", ()),
-        alternative_queries=options.get("alternative_queries", ()),
+        resource_id=arguments.text(resource_id, "resource_id"),
+        query=arguments.text(query, "query"),
     )
-    if "top_k" in options:
-        request.top_k = options["top_k"]
-    if "threshold" in options:
-        request.threshold = options["threshold"]
-    if "message_range" in options:
-        before, after = options["message_range"]
+    for name in ("thread_id", "time_zone", "read_token"):
+        if name in given:
+            setattr(request, name, arguments.text(given[name], name))
+    for name in ("explain", "context_other_threads_only"):
+        if name in given:
+            setattr(request, name, arguments.flag(given[name], name))
+    for name, least in (("top_k", 1), ("max_tokens", 0)):
+        if name in given:
+            setattr(request, name, arguments.whole(given[name], name, least=least))
+    for name, what in (("exclude_message_ids", "ids"), ("alternative_queries", "texts")):
+        if name in given:
+            getattr(request, name).extend(arguments.texts(given[name], name, what))
+    if "query_embedding" in given:
+        vector = arguments.numbers(given["query_embedding"], "query_embedding")
+        request.query_embedding.extend(vector)
+    if "threshold" in given:
+        request.threshold = arguments.number(given["threshold"], "threshold")
+    if "message_range" in given:
+        before, after = arguments.pair(given["message_range"], "message_range")
         request.message_range.CopyFrom(recall_pb2.MessageRange(before=before, after=after))
-    if "filter" in options:
-        request.filter.CopyFrom(struct(options["filter"], "filter"))
-    _set_times(request, options)
-    if "ranking" in options:
-        request.ranking.CopyFrom(_ranking(options["ranking"]))
+    if "filter" in given:
+        request.filter.CopyFrom(struct(given["filter"], "filter"))
+    if "ranking" in given:
+        request.ranking.CopyFrom(_ranking(given["ranking"]))
+    _set_enums(request, given)
+    _set_times_and_roles(request, given)
     return request
 
 
-def _refuse_unknown(options: Mapping[str, object], known: Mapping[str, object]) -> None:
+def _given(options: Mapping[str, object], known: Mapping[str, object]) -> dict[str, object]:
+    """The keywords that say something: None is as if it were not given."""
     for name in options:
         if name not in known:
             raise TypeError(f"unknown keyword {name!r}; known are {', '.join(sorted(known))}")
+    return {name: value for name, value in options.items() if value is not None}
 
 
-def _set_times(
+def _set_enums(request: recall_pb2.RecallRequest, given: Mapping[str, object]) -> None:
+    if "scope" in given:
+        scope = arguments.member(values.Scope, given["scope"], "scope")
+        request.scope = cast("types_pb2.Scope", scope)
+    if "context_format" in given:
+        named = arguments.member(values.ContextFormat, given["context_format"], "context_format")
+        request.context_format = cast("types_pb2.ContextFormat", named)
+
+
+def _set_times_and_roles(
     request: recall_pb2.RecallRequest | recall_pb2.ListMessagesRequest,
-    options: values.RecallOptions | values.ListOptions,
+    given: Mapping[str, object],
 ) -> None:
-    if "create_time_from" in options:
-        start = options["create_time_from"]
-        request.create_time_from.CopyFrom(timestamp(start, field="create_time_from"))
-    if "create_time_to" in options:
-        end = options["create_time_to"]
-        request.create_time_to.CopyFrom(timestamp(end, field="create_time_to"))
+    if "create_time_from" in given:
+        start = timestamp(given["create_time_from"], field="create_time_from")
+        request.create_time_from.CopyFrom(start)
+    if "create_time_to" in given:
+        end = timestamp(given["create_time_to"], field="create_time_to")
+        request.create_time_to.CopyFrom(end)
+    if "roles" in given:
+        roles = arguments.members(values.Role, given["roles"], "roles")
+        request.roles.extend(cast("list[types_pb2.Role]", roles))
 
 
-def _ranking(ranking: values.Ranking) -> recall_pb2.Ranking:
+def _ranking(ranking: object) -> recall_pb2.Ranking:
+    if not isinstance(ranking, values.Ranking):
+        raise InvalidArgumentError.of("ranking", 'must be a Ranking, e.g. Ranking(mode="dense")')
+    mode = arguments.member(values.Mode, ranking.mode, "ranking.mode")
     wire = recall_pb2.Ranking(
-        mode=cast("types_pb2.Mode", ranking.mode),
-        recency_weight=ranking.recency_weight,
-        diversity=ranking.diversity,
+        mode=cast("types_pb2.Mode", mode),
+        recency_weight=arguments.number(ranking.recency_weight, "ranking.recency_weight"),
+        diversity=arguments.number(ranking.diversity, "ranking.diversity"),
     )
     if ranking.recency_half_life is not None:
-        wire.recency_half_life.FromTimedelta(ranking.recency_half_life)
+        half_life = arguments.duration(ranking.recency_half_life, "ranking.recency_half_life")
+        wire.recency_half_life.FromTimedelta(half_life)
     return wire
 
 
 @refusing
 def index_request(batch: values.IndexBatch) -> recall_pb2.IndexRequest:
     """An index call. A message that cannot be written is named by its position."""
+    if not isinstance(cast("object", batch), values.IndexBatch):
+        raise InvalidArgumentError.of("batches", "must be IndexBatch objects")
     request = recall_pb2.IndexRequest(
-        resource_id=batch.resource_id,
-        thread_id=batch.thread_id,
-        wait=cast("types_pb2.Wait", batch.wait),
+        resource_id=arguments.text(batch.resource_id, "resource_id"),
+        thread_id=arguments.text(batch.thread_id, "thread_id"),
+        wait=cast("types_pb2.Wait", arguments.member(values.Wait, batch.wait, "wait")),
     )
-    if batch.metadata:
+    if arguments.mapping(batch.metadata, "metadata"):
         request.metadata.CopyFrom(struct(batch.metadata, "metadata"))
-    for position, given in enumerate(batch.messages):
+    if isinstance(cast("object", batch.messages), values.Message):
+        raise InvalidArgumentError.of("messages", "must be a list; write [message] for one")
+    listed = arguments.items(batch.messages, "messages", 'messages, e.g. [user("hello")]')
+    for position, given in enumerate(listed):
+        field = f"messages[{position}]"
+        if not isinstance(given, values.Message):
+            kind = type(given).__name__
+            raise InvalidArgumentError.of(
+                field, f"must be a Message, e.g. user(...) or assistant(...), not {kind}"
+            )
         try:
             request.messages.append(message_to_wire(given))
         except InvalidArgumentError as error:
-            raise InvalidArgumentError.of(f"messages[{position}]", error.message) from None
+            raise InvalidArgumentError.of(field, error.message) from None
     return request
 
 
 @refusing
-def forget_messages_request(resource_id: str, ids: Sequence[str]) -> recall_pb2.ForgetRequest:
+def forget_messages_request(resource_id: object, ids: object) -> recall_pb2.ForgetRequest:
     """Forget these messages."""
-    if isinstance(ids, str):
-        raise InvalidArgumentError.of("message_ids", "must be a list of ids, not one string")
+    listed = arguments.texts(ids, "message_ids", "ids")
     return recall_pb2.ForgetRequest(
-        resource_id=resource_id, message_ids=recall_pb2.MessageIds(ids=ids)
+        resource_id=arguments.text(resource_id, "resource_id"),
+        message_ids=recall_pb2.MessageIds(ids=listed),
     )
 
 
 @refusing
-def forget_thread_request(resource_id: str, thread_id: str) -> recall_pb2.ForgetRequest:
+def forget_thread_request(resource_id: object, thread_id: object) -> recall_pb2.ForgetRequest:
     """Forget one thread."""
-    return recall_pb2.ForgetRequest(resource_id=resource_id, thread_id=thread_id)
+    return recall_pb2.ForgetRequest(
+        resource_id=arguments.text(resource_id, "resource_id"),
+        thread_id=arguments.text(thread_id, "thread_id"),
+    )
 
 
 @refusing
-def forget_everything_request(resource_id: str) -> recall_pb2.ForgetRequest:
+def forget_everything_request(resource_id: object) -> recall_pb2.ForgetRequest:
     """Forget all of the resource."""
-    return recall_pb2.ForgetRequest(resource_id=resource_id, everything=True)
+    return recall_pb2.ForgetRequest(
+        resource_id=arguments.text(resource_id, "resource_id"), everything=True
+    )
 
 
 @refusing
-def forget_before_request(resource_id: str, before: datetime) -> recall_pb2.ForgetRequest:
+def forget_before_request(resource_id: object, before: object) -> recall_pb2.ForgetRequest:
     """Forget what was created before a time."""
     return recall_pb2.ForgetRequest(
-        resource_id=resource_id,
+        resource_id=arguments.text(resource_id, "resource_id"),
         create_time_before=timestamp(before, field="create_time_before"),
     )
 
 
 @refusing
 def list_messages_request(
-    resource_id: str, options: values.ListOptions
+    resource_id: object, options: values.ListOptions
 ) -> recall_pb2.ListMessagesRequest:
     """The first page of a history."""
-    _refuse_unknown(options, values.ListOptions.__annotations__)
-    page_size = options.get("page_size", LIST_PAGE_SIZE)
+    given = _given(options, values.ListOptions.__annotations__)
+    page_size = arguments.whole(given.get("page_size", LIST_PAGE_SIZE), "page_size")
+    limit = list_limit(options)
     request = recall_pb2.ListMessagesRequest(
-        resource_id=resource_id,
-        thread_id=options.get("thread_id", ""),
-        page_size=min(page_size, options.get("limit", page_size)),
-        newest_first=options.get("newest_first", False),
-        roles=cast("Sequence[types_pb2.Role]", options.get("roles", ())),
+        resource_id=arguments.text(resource_id, "resource_id"),
+        thread_id=arguments.text(given.get("thread_id", ""), "thread_id"),
+        page_size=page_size if limit is None else min(page_size, limit),
+        newest_first=arguments.flag(given.get("newest_first", False), "newest_first"),
     )
-    _set_times(request, options)
+    _set_times_and_roles(request, given)
     return request
 
 
@@ -153,39 +188,61 @@ def list_limit(options: values.ListOptions) -> int | None:
     Raises:
         InvalidArgumentError: the limit is below 1.
     """
-    limit = options.get("limit")
-    if limit is not None and limit < 1:
-        raise InvalidArgumentError.of("limit", "must be at least 1")
-    return limit
+    limit: object = options.get("limit")
+    return None if limit is None else arguments.whole(limit, "limit", least=1)
 
 
 @refusing
-def get_messages_request(resource_id: str, ids: Sequence[str]) -> recall_pb2.GetMessagesRequest:
+def get_messages_request(resource_id: object, ids: object) -> recall_pb2.GetMessagesRequest:
     """Messages by id."""
-    if isinstance(ids, str):
-        raise InvalidArgumentError.of("message_ids", "must be a list of ids, not one string")
-    return recall_pb2.GetMessagesRequest(resource_id=resource_id, message_ids=ids)
-
-
-@refusing
-def list_threads_request(resource_id: str) -> recall_pb2.ListThreadsRequest:
-    """The first page of a resource's threads."""
-    return recall_pb2.ListThreadsRequest(resource_id=resource_id, page_size=LIST_PAGE_SIZE)
-
-
-@refusing
-def transfer_request(
-    resource_id: str, thread_id: str, to_resource_id: str
-) -> recall_pb2.TransferThreadRequest:
-    """A thread changes hands."""
-    return recall_pb2.TransferThreadRequest(
-        resource_id=resource_id, thread_id=thread_id, to_resource_id=to_resource_id
+    return recall_pb2.GetMessagesRequest(
+        resource_id=arguments.text(resource_id, "resource_id"),
+        message_ids=arguments.texts(ids, "message_ids", "ids"),
     )
 
 
 @refusing
-def embed_request(texts: Sequence[str], role: values.EmbedRole) -> recall_pb2.EmbedRequest:
+def list_threads_request(resource_id: object) -> recall_pb2.ListThreadsRequest:
+    """The first page of a resource's threads."""
+    return recall_pb2.ListThreadsRequest(
+        resource_id=arguments.text(resource_id, "resource_id"), page_size=LIST_PAGE_SIZE
+    )
+
+
+@refusing
+def transfer_request(
+    resource_id: object, thread_id: object, to_resource_id: object
+) -> recall_pb2.TransferThreadRequest:
+    """A thread changes hands."""
+    return recall_pb2.TransferThreadRequest(
+        resource_id=arguments.text(resource_id, "resource_id"),
+        thread_id=arguments.text(thread_id, "thread_id"),
+        to_resource_id=arguments.text(to_resource_id, "to_resource_id"),
+    )
+
+
+@refusing
+def embed_request(texts: object, role: object) -> recall_pb2.EmbedRequest:
     """Texts to embed."""
-    if isinstance(texts, str):
-        raise InvalidArgumentError.of("texts", "must be a list of texts, not one string")
-    return recall_pb2.EmbedRequest(texts=texts, role=cast("recall_pb2.EmbedRole", role))
+    named = arguments.member(values.EmbedRole, role, "role")
+    return recall_pb2.EmbedRequest(
+        texts=arguments.texts(texts, "texts", "texts"), role=cast("recall_pb2.EmbedRole", named)
+    )
+
+
+@refusing
+def stats_request(resource_id: object) -> admin_pb2.GetStatsRequest:
+    """Counts of one resource, or of the store."""
+    return admin_pb2.GetStatsRequest(resource_id=arguments.text(resource_id, "resource_id"))
+
+
+@refusing
+def verify_request(resource_id: object) -> admin_pb2.VerifyRequest:
+    """Verify one resource, or the store."""
+    return admin_pb2.VerifyRequest(resource_id=arguments.text(resource_id, "resource_id"))
+
+
+@refusing
+def export_request(resource_id: object) -> admin_pb2.ExportRequest:
+    """Export one resource."""
+    return admin_pb2.ExportRequest(resource_id=arguments.text(resource_id, "resource_id"))

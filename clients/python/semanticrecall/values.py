@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import TypeAlias, TypedDict, Unpack
 
+from . import arguments
 from .errors import InvalidArgumentError
 
 JsonValue: TypeAlias = (
@@ -113,6 +114,9 @@ class EmbedRole(WireEnum):
     PASSAGE = 2
 
 
+_MESSAGE_TEXTS = ("text", "id", "author", "payload_type", "group_id", "thread_id", "resource_id")
+
+
 def _new_id() -> str:
     return uuid.uuid4().hex
 
@@ -126,7 +130,7 @@ class Message:
     """One message of a conversation.
 
     Attributes:
-        role: who wrote it.
+        role: who wrote it; a name ("user") is turned into its `Role`.
         text: what is searched; at most 262,144 bytes.
         id: unique within the resource. Where none is given, a random one is made ONCE for this
             object: indexing the same object twice (a retry) is idempotent, building the message
@@ -156,12 +160,15 @@ class Message:
     resource_id: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a time without a zone: it would mean another moment on another machine."""
-        if self.create_time is not None and self.create_time.tzinfo is None:
-            raise InvalidArgumentError.of(
-                "create_time", "needs a time zone, e.g. datetime.now(UTC)"
-            )
-        if not 0 <= self.extra_ns <= 999:
+        """Refuse what no message can hold here, where the caller wrote it."""
+        object.__setattr__(self, "role", arguments.member(Role, self.role, "role"))
+        for name in _MESSAGE_TEXTS:
+            arguments.text(getattr(self, name), name)
+        arguments.octets(self.payload, "payload")
+        arguments.mapping(self.metadata, "metadata")
+        if self.create_time is not None:
+            arguments.moment(self.create_time, "create_time")
+        if not 0 <= arguments.whole(self.extra_ns, "extra_ns") <= 999:
             raise InvalidArgumentError.of("extra_ns", "must be 0 to 999")
 
 
@@ -209,15 +216,16 @@ class Ranking:
         diversity: 0 to 1. Default 0 (off).
     """
 
-    mode: Mode = Mode.UNSPECIFIED
+    mode: Mode | str = Mode.UNSPECIFIED
     recency_weight: float = 0.0
     recency_half_life: timedelta | None = None
     diversity: float = 0.0
 
 
 class RecallOptions(TypedDict, total=False):
-    """Keywords of `recall`. All are optional.
+    """Keywords of `recall`. All are optional; None is as if it were not given.
 
+    An enum's value may be given by its name, in any case: `scope="thread"`, `roles=["user"]`.
     Write them out, or keep them: `usual: RecallOptions = {"top_k": 8}`, `recall(..., **usual)`.
 
     Attributes:
@@ -244,18 +252,18 @@ class RecallOptions(TypedDict, total=False):
     """
 
     thread_id: str
-    scope: Scope
+    scope: Scope | str
     top_k: int
     message_range: tuple[int, int]
     threshold: float
     filter: Mapping[str, JsonValue]
-    roles: Sequence[Role]
+    roles: Sequence[Role | str]
     create_time_from: datetime
     create_time_to: datetime
     exclude_message_ids: Sequence[str]
     ranking: Ranking
     max_tokens: int
-    context_format: ContextFormat
+    context_format: ContextFormat | str
     context_other_threads_only: bool
     time_zone: str
     explain: bool
@@ -265,7 +273,7 @@ class RecallOptions(TypedDict, total=False):
 
 
 class ListOptions(TypedDict, total=False):
-    """Keywords of `list_messages`. All are optional.
+    """Keywords of `list_messages`. All are optional; None is as if it were not given.
 
     Attributes:
         thread_id: this conversation. Default: all of the resource.
@@ -281,7 +289,7 @@ class ListOptions(TypedDict, total=False):
     newest_first: bool
     create_time_from: datetime
     create_time_to: datetime
-    roles: Sequence[Role]
+    roles: Sequence[Role | str]
     page_size: int
 
 
@@ -291,6 +299,7 @@ class IndexBatch:
 
     Attributes:
         thread_id: the conversation; may be empty where every message names its own.
+        wait: when the batch counts as done; see `Wait`.
         metadata: fields for every message of the batch; a message's own field of the same name
             wins.
     """
@@ -298,5 +307,5 @@ class IndexBatch:
     resource_id: str
     thread_id: str
     messages: Sequence[Message]
-    wait: Wait = Wait.UNSPECIFIED
+    wait: Wait | str = Wait.UNSPECIFIED
     metadata: Mapping[str, JsonValue] = field(default_factory=_no_metadata, hash=False)

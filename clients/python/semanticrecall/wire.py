@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar, cast
 
 from google.protobuf import struct_pb2, timestamp_pb2
 
-from . import values
+from . import arguments, values
 from .errors import InvalidArgumentError, SemanticRecallError
 from .v1 import types_pb2
 from .values import JsonValue
@@ -41,13 +41,9 @@ def refusing(build: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def timestamp(
-    moment: datetime, extra_ns: int = 0, *, field: str = "time"
-) -> timestamp_pb2.Timestamp:
+def timestamp(moment: object, extra_ns: int = 0, *, field: str = "time") -> timestamp_pb2.Timestamp:
     """A moment on the wire, exact to the nanosecond."""
-    if moment.tzinfo is None:
-        raise InvalidArgumentError.of(field, "needs a time zone, e.g. datetime.now(UTC)")
-    since = moment - EPOCH
+    since = arguments.moment(moment, field) - EPOCH
     return timestamp_pb2.Timestamp(
         seconds=since.days * 86_400 + since.seconds, nanos=since.microseconds * 1000 + extra_ns
     )
@@ -58,15 +54,15 @@ def moment(stamp: timestamp_pb2.Timestamp) -> datetime:
     return EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
 
 
-def struct(fields: Mapping[str, JsonValue], name: str) -> struct_pb2.Struct:
+def struct(fields: object, name: str) -> struct_pb2.Struct:
     """A JSON object on the wire.
 
     Raises:
-        InvalidArgumentError: something is no JSON value, or would not come back as it went: the
+        InvalidArgumentError: something is not a JSON value, or would not come back as it went: the
             wire's numbers are doubles.
     """
     answer = struct_pb2.Struct()
-    for key, value in fields.items():
+    for key, value in arguments.mapping(fields, name).items():
         _set_value(answer.fields[key], value, f"{name}.{key}", 1)
     return answer
 
@@ -84,7 +80,7 @@ def _set_value(target: struct_pb2.Value, value: object, path: str, level: int) -
         target.number_value = _number(value, path)
     elif isinstance(value, Mapping):
         target.struct_value.SetInParent()
-        for key, inner in value.items():
+        for key, inner in arguments.mapping(cast("object", value), path).items():
             _set_value(target.struct_value.fields[key], inner, f"{path}.{key}", level + 1)
     elif isinstance(value, list | tuple):
         target.list_value.SetInParent()

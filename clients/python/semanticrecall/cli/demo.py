@@ -30,7 +30,7 @@ from .sidecar_process import SidecarFailedError, SidecarProcess
 RESOURCE = "demo-sam"
 # In other words than the messages that answer them.
 QUESTIONS = (
-    "Which meat is bad for our pet?",
+    "What food makes our dog itch?",
     "Why did customers pay a penny too much?",
     "Which seafood makes me ill?",
     "What was my finishing time over 42 kilometres?",
