@@ -195,3 +195,16 @@ async def test_a_client_may_be_made_before_its_loop(shelf: Shelf) -> None:
 
     with fake_sidecar("127.0.0.1:0", shelf) as address:
         assert await asyncio.to_thread(elsewhere, address) == 0
+
+
+@pytest.mark.timeout(30)
+async def test_who_has_just_waited_in_vain_does_not_wait_again(tmp_path: Path) -> None:
+    # Any further wait would go past the limit of this test.
+    nobody = f"unix:{tmp_path}/nobody.sock"
+    async with AsyncRecallClient(nobody, connect_timeout=100, timeout=200) as memory:
+        with pytest.raises(sr.UnavailableError):
+            await memory.wait_until_reachable(timeout=0.1)
+        for _ in range(3):
+            assert (await memory.recall("u", "q")).degraded == "UNREACHABLE"
+        async with memory.recall_stream() as session:
+            assert (await session.recall("u", "q")).degraded == "UNREACHABLE"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -61,6 +63,60 @@ def test_writing_never_fails_open(tmp_path: Path) -> None:
             memory.forget_everything("u")
         with pytest.raises(sr.UnavailableError):
             memory.transfer_thread("u", "t", "v")
+
+
+@pytest.mark.timeout(30)
+def test_who_has_just_waited_in_vain_does_not_wait_again(shelf: Shelf, tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/late.sock"
+    # Any further wait would go past the limit of this test.
+    with RecallClient(address, connect_timeout=100, timeout=200) as memory:
+        with pytest.raises(sr.UnavailableError):
+            memory.wait_until_reachable(timeout=0.1)
+        for _ in range(3):
+            assert memory.recall("u", "q").degraded == "UNREACHABLE"
+        with memory.recall_stream() as session:
+            assert session.recall("u", "q").degraded == "UNREACHABLE"
+        with pytest.raises(sr.UnavailableError):
+            memory.index("u", "t", [user("x")])
+        with pytest.raises(sr.UnavailableError):
+            list(memory.index_stream([IndexBatch("u", "t", [user("x")])]))
+        with fake_sidecar(address, shelf):
+            memory.wait_until_reachable(timeout=20)
+            assert memory.recall("u", "q").degraded == ""
+
+
+@pytest.mark.timeout(30)
+def test_a_refused_port_is_not_waited_for_twice() -> None:
+    with RecallClient(f"127.0.0.1:{free_port()}", connect_timeout=100, timeout=200) as memory:
+        with pytest.raises(sr.UnavailableError):
+            memory.wait_until_reachable(timeout=0.1)
+        assert memory.recall("u", "q").degraded == "UNREACHABLE"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_closed_client_says_so(address: str) -> None:
+    memory = RecallClient(address)
+    session = memory.recall_stream()
+    memory.close()
+    calls: list[Callable[[], object]] = [
+        memory.stats,
+        lambda: memory.recall("u", "q"),
+        lambda: memory.transfer_thread("u", "t", "v"),
+        lambda: list(memory.export("u")),
+        lambda: list(memory.index_stream([])),
+        lambda: session.recall("u", "q"),
+        memory.is_serving,
+        memory.wait_until_reachable,
+    ]
+    for call in calls:
+        with pytest.raises(sr.CancelledError, match="this client is closed") as caught:
+            call()
+        assert caught.value.reason == "CLIENT_CLOSED"
 
 
 @pytest.mark.parametrize(
@@ -223,6 +279,7 @@ def test_tls_and_a_token(tmp_path: Path) -> None:
             memory.recall("u", "q")
         with (
             RecallClient(address, connect_timeout=0.1) as plain,
-            pytest.raises(sr.UnavailableError),
+            pytest.raises(sr.UnavailableError, match=r"Tls\(ca_file=") as caught,
         ):
             plain.stats()
+        assert caught.value.reason == "NO_CONNECTION"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -137,6 +138,27 @@ def test_timeouts_that_make_no_sense(seconds: float) -> None:
 def test_a_misspelt_keyword_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="failopen"):
         sr.RecallClient(failopen=True)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("no certificate", "is not a PEM file"),
+        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no certificate that"),
+    ],
+)
+def test_authorities_are_checked_before_anything_is_connected(
+    tmp_path: Path, content: str, told: str
+) -> None:
+    (tmp_path / "ca.pem").write_text(content)
+    with pytest.raises(sr.InvalidArgumentError, match=f"ca.pem.*{told}"):
+        sr.RecallClient("localhost:1", tls=sr.Tls(ca_file=tmp_path / "ca.pem"))
+
+
+def test_a_certificate_needs_its_key() -> None:
+    certificate = Path(__file__).resolve().parents[1] / "fixtures/tls/cert.pem"
+    with pytest.raises(sr.InvalidArgumentError, match="go together"):
+        sr.RecallClient("localhost:1", tls=sr.Tls(cert_file=certificate))
 
 
 def test_a_certificate_that_cannot_be_read() -> None:

@@ -15,6 +15,7 @@ from . import answers, requests, results, values, wire
 from .connection import (
     HEALTH_CHECK,
     SERVING,
+    Absence,
     ClientOptions,
     Deadline,
     channel_options,
@@ -28,7 +29,6 @@ from .errors import (
     UnavailableError,
     error_from_call,
     is_silence,
-    unreachable,
 )
 from .session import AsyncRecallSession
 from .v1 import admin_pb2, recall_pb2
@@ -56,6 +56,7 @@ class AsyncRecallClient:
 
     def __init__(self, address: str | None = None, **options: Unpack[ClientOptions]) -> None:
         self._settings = connection(address, options)
+        self._absence = Absence()
         self._opened: grpc.aio.Channel | None = None
 
     @property
@@ -101,7 +102,7 @@ class AsyncRecallClient:
 
     def recall_stream(self) -> AsyncRecallSession:
         """One open stream for many recalls; see `RecallClient.recall_stream`."""
-        return AsyncRecallSession(self._recall, self._settings, self.wait_until_reachable)
+        return AsyncRecallSession(self._recall, self._settings, self._reach_soon)
 
     async def index(
         self,
@@ -128,7 +129,7 @@ class AsyncRecallClient:
         timeout: float | None = None,
     ) -> AsyncIterator[results.IndexResult]:
         """Index many batches on one stream; see `RecallClient.index_stream`."""
-        await self.wait_until_reachable()
+        await self._reach_soon()
         reader = _BatchReader(batches)
         call = self._recall.IndexStream(
             reader.requests(),
@@ -294,11 +295,21 @@ class AsyncRecallClient:
     async def wait_until_reachable(self, *, timeout: float | None = None) -> None:
         """Wait until something answers at the address; see `RecallClient.wait_until_reachable`."""
         limit = self._settings.connect_timeout_seconds if timeout is None else timeout
+        await self._reach(limit, wait=True)
+
+    async def _reach_soon(self, seconds: float | None = None) -> None:
+        """Wait for a sidecar that starts or restarts; not again for one that is away."""
+        limit = self._settings.connect_timeout_seconds if seconds is None else seconds
+        await self._reach(limit, wait=not self._absence.is_recent)
+
+    async def _reach(self, seconds: float, *, wait: bool) -> None:
         try:
-            await self._check_health(limit, wait=True)
+            await self._check_health(seconds, wait=wait)
         except grpc.RpcError as failure:
             if is_silence(failure):
-                raise unreachable(self.address) from None
+                self._absence.notice()
+                raise await asyncio.to_thread(self._settings.away) from None
+        self._absence.end()
 
     async def _check_health(self, seconds: float, *, wait: bool) -> bytes:
         check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
@@ -341,9 +352,7 @@ class AsyncRecallClient:
         except UnavailableError as error:
             if error.reason != UNREACHABLE:
                 raise
-        await self.wait_until_reachable(
-            timeout=deadline.left(self._settings.connect_timeout_seconds)
-        )
+        await self._reach_soon(deadline.left(self._settings.connect_timeout_seconds))
         return await self._once(rpc, request, deadline)
 
     async def _once(
@@ -353,9 +362,11 @@ class AsyncRecallClient:
         deadline: Deadline,
     ) -> Response:
         try:
-            return await rpc(request, timeout=deadline.left(), metadata=self._settings.metadata)
+            answer = await rpc(request, timeout=deadline.left(), metadata=self._settings.metadata)
         except grpc.RpcError as failure:
             raise error_from_call(failure, self.address) from None
+        self._absence.end()
+        return answer
 
     async def _stream(
         self,
@@ -363,7 +374,7 @@ class AsyncRecallClient:
         request: Request,
         timeout: float | None,
     ) -> AsyncIterator[Response]:
-        await self.wait_until_reachable()
+        await self._reach_soon()
         seconds = self._settings.stream_timeout(timeout)
         call = rpc(request, timeout=seconds, metadata=self._settings.metadata)
         async for response in self._answers(call):

@@ -14,6 +14,7 @@ from . import answers, requests, results, values, wire
 from .connection import (
     HEALTH_CHECK,
     SERVING,
+    Absence,
     ClientOptions,
     Connection,
     Deadline,
@@ -26,9 +27,9 @@ from .errors import (
     FAIL_OPEN_ERRORS,
     UNREACHABLE,
     UnavailableError,
+    client_closed,
     error_from_call,
     is_silence,
-    unreachable,
 )
 from .session import RecallSession
 from .v1 import admin_pb2, recall_pb2
@@ -75,6 +76,8 @@ class RecallClient:
 
     def __init__(self, address: str | None = None, **options: Unpack[ClientOptions]) -> None:
         self._settings = connection(address, options)
+        self._absence = Absence()
+        self._closed = False
         self._channel = _open(self._settings)
         self._recall = RecallServiceStub(self._channel)
         self._admin = AdminServiceStub(self._channel)
@@ -98,7 +101,8 @@ class RecallClient:
         self.close()
 
     def close(self) -> None:
-        """Give the connection up; calls under way are cancelled."""
+        """Give the connection up; calls under way are cancelled, later ones raise."""
+        self._closed = True
         self._channel.close()
 
     # --- the two calls that matter -------------------------------------------------------------
@@ -135,7 +139,7 @@ class RecallClient:
         with memory.recall_stream() as session:
             result = session.recall("user-42", "What can Rex not eat?")
         """
-        return RecallSession(self._recall, self._settings, self.wait_until_reachable)
+        return RecallSession(self._recall, self._settings, self._reach_soon)
 
     def index(
         self,
@@ -177,7 +181,7 @@ class RecallClient:
             batches: read lazily, by another thread. What it raises is raised here.
             timeout: seconds for the whole stream. Default: an hour.
         """
-        self.wait_until_reachable()
+        self._reach_soon()
         reader = _BatchReader(batches)
         call = self._recall.IndexStream(
             iter(reader),
@@ -358,17 +362,32 @@ class RecallClient:
             UnavailableError: nothing did in time.
         """
         limit = self._settings.connect_timeout_seconds if timeout is None else timeout
+        self._reach(limit, wait=True)
+
+    def _reach_soon(self, seconds: float | None = None) -> None:
+        """Wait for a sidecar that starts or restarts; not again for one that is away."""
+        limit = self._settings.connect_timeout_seconds if seconds is None else seconds
+        self._reach(limit, wait=not self._absence.is_recent)
+
+    def _reach(self, seconds: float, *, wait: bool) -> None:
         try:
-            self._check_health(limit, wait=True)
+            self._check_health(seconds, wait=wait)
         except grpc.RpcError as failure:
             if is_silence(failure):
-                raise unreachable(self.address) from None
+                self._absence.notice()
+                raise self._settings.away() from None
+        self._absence.end()
 
     def _check_health(self, seconds: float, *, wait: bool) -> bytes:
+        self._refuse_if_closed()
         # Not grpc.channel_ready_future: its thread raises when the channel is closed meanwhile.
         check: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(HEALTH_CHECK)
         metadata = self._settings.metadata
         return check(b"", timeout=seconds, metadata=metadata, wait_for_ready=wait)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise client_closed()
 
     # --- how calls are made --------------------------------------------------------------------
 
@@ -385,7 +404,7 @@ class RecallClient:
         except UnavailableError as error:
             if error.reason != UNREACHABLE:
                 raise
-        self.wait_until_reachable(timeout=deadline.left(self._settings.connect_timeout_seconds))
+        self._reach_soon(deadline.left(self._settings.connect_timeout_seconds))
         return self._once(rpc, request, deadline)
 
     def _once(
@@ -394,10 +413,13 @@ class RecallClient:
         request: Request,
         deadline: Deadline,
     ) -> Response:
+        self._refuse_if_closed()
         try:
-            return rpc(request, timeout=deadline.left(), metadata=self._settings.metadata)
+            answer = rpc(request, timeout=deadline.left(), metadata=self._settings.metadata)
         except grpc.RpcError as failure:
             raise error_from_call(failure, self.address) from None
+        self._absence.end()
+        return answer
 
     def _stream(
         self,
@@ -405,7 +427,7 @@ class RecallClient:
         request: Request,
         timeout: float | None,
     ) -> Iterator[Response]:
-        self.wait_until_reachable()
+        self._reach_soon()
         seconds = self._settings.stream_timeout(timeout)
         call = rpc(request, timeout=seconds, metadata=self._settings.metadata)
         return self._answers(call)

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import socket
 import ssl
 import time
 from dataclasses import dataclass
@@ -14,12 +15,20 @@ from typing import Any, TypedDict
 
 import grpc
 
-from .errors import InvalidArgumentError, SemanticRecallError
+from .errors import (
+    InvalidArgumentError,
+    SemanticRecallError,
+    UnavailableError,
+    no_connection,
+    unreachable,
+)
 from .results import IndexResult, RecallResult
 
 DEFAULT_ADDRESS = "127.0.0.1:7650"
 DEFAULT_TIMEOUT_SECONDS = 10.0
 DEFAULT_CONNECT_TIMEOUT_SECONDS = 3.0
+AWAY_SECONDS = 10.0
+PROBE_SECONDS = 0.5
 STREAM_TIMEOUT_SECONDS = 3600.0
 RECEIVE_BYTES_MAX = 256 * 1024 * 1024
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
@@ -55,7 +64,9 @@ class ClientOptions(TypedDict, total=False):
         tls: see `Tls`. Default: no TLS.
         timeout: seconds a call may take, unless the call says otherwise. Default 10.
         connect_timeout: seconds of that which may go by while nothing answers at the address (a
-            sidecar that starts or restarts). Default 3.
+            sidecar that starts or restarts). Default 3. A call that has waited so long in vain
+            says that the sidecar is away; for 10 seconds after each such failure the next one
+            tries once, without waiting.
         fail_open: what `recall` does when the sidecar cannot be reached, is too late or is
             full. True (default): it returns an empty result with `degraded` set, and logs a
             warning: an agent goes on without memories. False: it raises. Mistakes (a bad
@@ -104,6 +115,33 @@ class Connection:
             error.message,
         )
         return RecallResult((), degraded=error.reason)
+
+    def away(self) -> UnavailableError:
+        """Why nothing answers: nobody listens, or whoever does cannot be talked to.
+
+        Blocks for half a second at most.
+        """
+        return no_connection(self.address) if _listens(self.target) else unreachable(self.address)
+
+
+class Absence:
+    """When the sidecar was last found away: who has just waited in vain does not wait again."""
+
+    def __init__(self) -> None:
+        self._noticed_at = -math.inf
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether it was found away within the last seconds, and not reached since."""
+        return time.monotonic() - self._noticed_at < AWAY_SECONDS
+
+    def notice(self) -> None:
+        """It is away."""
+        self._noticed_at = time.monotonic()
+
+    def end(self) -> None:
+        """It answers."""
+        self._noticed_at = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +205,22 @@ def _target(address: str) -> str:
     return address
 
 
+def _listens(target: str) -> bool:
+    """Whether anybody takes connections there."""
+    family, place = socket.AF_UNIX, target.removeprefix("unix:")
+    try:
+        if target.startswith("unix:"):
+            with socket.socket(family) as probe:
+                probe.settimeout(PROBE_SECONDS)
+                probe.connect(place)
+        else:
+            host, _, port = target.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), PROBE_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
 def _is_local(address: str) -> bool:
     host = address.rpartition(":")[0]
     return address.startswith("unix:") or host in {"127.0.0.1", "localhost", "[::1]"}
@@ -176,20 +230,37 @@ def credentials(tls: Tls) -> grpc.ChannelCredentials:
     """Read the files and make what grpc wants.
 
     Raises:
-        InvalidArgumentError: a file cannot be read.
+        InvalidArgumentError: a file cannot be read, or is not PEM.
     """
 
     def content(path: str | Path | None) -> bytes | None:
         try:
-            return None if path is None else Path(path).read_bytes()
+            found = None if path is None else Path(path).read_bytes()
         except OSError as error:
             raise InvalidArgumentError.of("tls", f"cannot read {path}: {error.strerror}") from None
+        if found is not None and b"-----BEGIN " not in found:
+            raise InvalidArgumentError.of("tls", f"{path} is not a PEM file")
+        return found
 
     roots = content(tls.ca_file)
+    if tls.ca_file is not None:
+        _check_authorities(tls.ca_file)
+    if (tls.cert_file is None) != (tls.key_file is None):
+        raise InvalidArgumentError.of("tls", "cert_file and key_file go together")
     if roots is None and (system := ssl.get_default_verify_paths().cafile):
         # Else grpc trusts the list of authorities that it carries, not this machine's.
         roots = content(system)
     return grpc.ssl_channel_credentials(roots, content(tls.key_file), content(tls.cert_file))
+
+
+def _check_authorities(path: str | Path) -> None:
+    # grpc itself would only write to stderr, and then find nobody at the address.
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        raise InvalidArgumentError.of(
+            "tls", f"{path} holds no certificate that can be read"
+        ) from None
 
 
 def channel_options(settings: Connection) -> list[tuple[str, Any]]:

@@ -19,6 +19,8 @@ from .v1 import types_pb2
 
 ERROR_TRAILER = "semanticrecall-error-bin"
 UNREACHABLE = "UNREACHABLE"
+NO_CONNECTION = "NO_CONNECTION"
+CLIENT_CLOSED = "CLIENT_CLOSED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ class DeadlineExceededError(SemanticRecallError, TimeoutError):
 class UnavailableError(SemanticRecallError, ConnectionError):
     """Raised when the sidecar cannot be reached, is starting or is draining (UNAVAILABLE).
 
-    `reason` is "UNREACHABLE" where nothing answered at the address.
+    `reason` is "UNREACHABLE" where nothing answered at the address, and "NO_CONNECTION" where
+    something listens there, but no connection came about (TLS on one side only, say).
     """
 
     default_reason = "UNAVAILABLE"
@@ -141,7 +144,10 @@ class UnimplementedError(SemanticRecallError):
 
 
 class CancelledError(SemanticRecallError):
-    """Raised when the call was cancelled, e.g. by closing the client (CANCELLED)."""
+    """Raised when the call was cancelled, e.g. by closing the client (CANCELLED).
+
+    `reason` is "CLIENT_CLOSED" where the client was closed before the call.
+    """
 
     default_reason = "CANCELLED"
 
@@ -244,6 +250,22 @@ def unreachable(address: str) -> UnavailableError:
         reason=UNREACHABLE,
         retryable=True,
     )
+
+
+def no_connection(address: str) -> UnavailableError:
+    """What a client raises when something listens at its address, but is not to be talked to."""
+    return UnavailableError(
+        f"something listens at {address}, but no connection came about: if the sidecar uses TLS, "
+        "pass tls=Tls(ca_file=...) with the authority of its certificate; if not, pass no tls; "
+        "or is it another program?",
+        reason=NO_CONNECTION,
+        retryable=True,
+    )
+
+
+def client_closed() -> CancelledError:
+    """What a client raises when it is called after `close`."""
+    return CancelledError("this client is closed; make a new one", reason=CLIENT_CLOSED)
 
 
 def _transport_error(code: int, details: str, address: str) -> SemanticRecallError:
