@@ -315,12 +315,12 @@ def test_declared_filter_keys_may_be_absent(tmp_path: Path) -> None:
 
 
 def test_answers_stay_below_the_byte_limit(tmp_path: Path) -> None:
-    running = Running(tmp_path / "data", answer_bytes_max=1000)
+    running = Running(tmp_path / "data", answer_bytes_max=1400)
     running.add(*(draft(f"m{i}", f"needle {'straw ' * i}", payload=b"x" * 300) for i in range(9)))
     answer = running.recall("needle", top_k=2, before=2, after=2)
     assert hit_ids(answer) == ["m0", "m1"]
     said = sum(len(m.message.payload) + len(m.message.text) for m in answer.messages)
-    assert said + len(answer.context_text) <= 1000
+    assert said + len(answer.context_text) <= 1400
     assert answer.info.messages_dropped == 4 - len(answer.messages)
     running.engine.stop()
 
@@ -428,3 +428,13 @@ def test_start_reads_the_resources_written_last(tmp_path: Path) -> None:
     assert second.engine.partitions_loaded() == 2
     assert ids(second.recall("x", resource="a")) == ["m"]
     second.engine.stop()
+
+
+def test_metadata_that_grows_in_the_answer_is_dropped_not_refused(tmp_path: Path) -> None:
+    running = Running(tmp_path / "data", answer_bytes_max=500_000)
+    wide = '{"a":[' + ",".join(["0"] * 30_000) + "]}"
+    running.add(*(draft(f"m{i}", f"needle {'straw ' * i}", metadata_json=wide) for i in range(6)))
+    answer = running.recall("needle", top_k=4, before=1, after=1)
+    assert hit_ids(answer) == ["m0"]
+    assert answer.info.messages_dropped == 4
+    running.engine.stop()

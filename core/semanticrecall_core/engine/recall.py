@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from semanticrecall_core.types.values import FloatRows
 
 GROUP_MESSAGES_MAX = 64
+MESSAGE_FRAME_BYTES = 96
+VALUE_FRAME_BYTES = 12
 # A hit can be forgotten between the search and the fetch; the search is then done again, so that
 # top_k is still filled. More rounds than this means someone forgets without pause.
 SEARCH_ROUNDS_MAX = 3
@@ -352,8 +354,28 @@ def _without_broken_groups(
 
 
 def _bytes_of(message: StoredMessage) -> int:
-    """Bytes of what a message says."""
-    return _utf8_bytes(message.text) + len(message.payload) + len(message.metadata_json)
+    """At least as many bytes as a message takes in an encoded answer."""
+    names = (
+        message.id,
+        message.resource_id,
+        message.thread_id,
+        message.author,
+        message.group_id,
+        message.payload_type,
+    )
+    return (
+        MESSAGE_FRAME_BYTES
+        + _utf8_bytes(message.text)
+        + len(message.payload)
+        + sum(map(_utf8_bytes, names))
+        + _metadata_bytes(message.metadata_json)
+    )
+
+
+def _metadata_bytes(metadata_json: str) -> int:
+    """JSON grows when it is encoded field by field: `0,` is 2 bytes here and 11 there."""
+    values = sum(map(metadata_json.count, ",:[{"))
+    return _utf8_bytes(metadata_json) + VALUE_FRAME_BYTES * values
 
 
 def _utf8_bytes(text: str) -> int:
