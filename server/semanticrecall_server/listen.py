@@ -17,6 +17,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from semanticrecall_core.types.errors import FailedPreconditionError
 
@@ -92,6 +93,49 @@ def parse_address(text: str) -> Address:
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{text!r}: the port must be a number from 0 to 65535")
     return TcpAddress(host[1:-1] if bracketed else host, int(port))
+
+
+def check_tcp(address: TcpAddress) -> None:
+    """Try a TCP address before gRPC does, which says neither what is wrong nor that a part is.
+
+    gRPC is content with one of a name's addresses; here all that this machine has must be free,
+    since callers would reach another program on the others.
+
+    Raises:
+        ListenError: in use, not allowed, or not an address of this machine.
+    """
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError):
+        raise _refused(address, "the name is not known") from None
+    codes = [_bind_code(family, place) for family, _, _, _, place in found]
+    if errno.EADDRINUSE in codes:
+        raise _refused(address, "another program listens there; stop it, or choose another port")
+    if 0 in codes:
+        return
+    reasons = {
+        errno.EACCES: "not allowed; ports below 1024 need a privilege",
+        errno.EADDRNOTAVAIL: "not an address of this machine",
+    }
+    raise _refused(address, reasons.get(codes[0], os.strerror(codes[0])))
+
+
+def _bind_code(family: int, place: Any) -> int:
+    """0, or the error number of binding."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+            probe.listen(1)
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
+
+
+def _refused(address: TcpAddress, why: str) -> ListenError:
+    return ListenError(f"cannot listen on {address.target}: {why}")
 
 
 def remove_stale_socket(path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from . import guards
 from .command_line import parse_flags
-from .config import Settings, SettingsError, load_settings, unknown_variables
+from .config import Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
     from .lifecycle import Parts
@@ -70,9 +70,6 @@ def serve(
     from .logs import configure_logs
 
     log = configure_logs(settings.log_level.value, settings.log_format.value)
-    for name in unknown_variables():
-        log.warning("unknown_environment_variable", name=name)
-
     sidecar: Sidecar | None = None
 
     async def live() -> None:

@@ -11,14 +11,24 @@ Labels are methods, codes, stages and lanes: never an id, never text.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -28,6 +38,7 @@ from semanticrecall_core.types.values import RecallInfo
 from .listen import ListenError, TcpAddress
 
 PREFIX = "semanticrecall"
+DISK_BYTES_HELP = "Bytes of the files in the data directory."
 STAGES = ("queue", "embed", "search", "fetch", "render", "total")
 HTTP_TIMEOUT_S = 5.0
 HTTP_CONNECTIONS_MAX = 16
@@ -36,10 +47,14 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25
 
 
 class Metrics:
-    """The counters of one server; a registry of its own."""
+    """The counters of one server; a registry of its own. The process's memory and files too."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: str) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._version = version
+        self._build = Info(f"{PREFIX}_build", "What is running.", registry=self.registry)
+        self.serves("", "")
         self._calls = Counter(
             f"{PREFIX}_calls", "Calls ended.", ("method", "code"), registry=self.registry
         )
@@ -69,6 +84,10 @@ class Metrics:
         self._unauthenticated = Counter(
             f"{PREFIX}_unauthenticated", "Calls without a good token.", registry=self.registry
         )
+
+    def serves(self, model: str, device: str) -> None:
+        """Which vectors are served, and where they are made; both "" while that is not known."""
+        self._build.info({"version": self._version, "model": model, "device": device})
 
     def called(self, method: str, code: str, seconds: float) -> None:
         """A call ended."""
@@ -139,6 +158,16 @@ class _Readings(Collector):
             families[name] = family
             family.add_metric([reading.lane] if reading.lane else [], reading.value)
         yield from families.values()
+
+
+def bytes_in(directory: Path) -> int:
+    """Bytes of the files in a directory; 0 while it is not there."""
+    total = 0
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                total += entry.stat().st_size
+    return total
 
 
 def engine_readings(engine: Engine) -> list[Reading]:

@@ -7,6 +7,7 @@ reflection too, needs one where tokens are configured.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Iterable
@@ -27,6 +28,10 @@ TOKENS_FILE_BYTES_MAX = 8 * 1024 * 1024
 OPEN_SERVICES = ("/grpc.health.v1.Health/",)
 _SCHEME = "bearer "
 
+NO_TOKEN = "a bearer token is needed"
+NO_SCHEME = "the authorization header must read `Bearer TOKEN`"
+WRONG_TOKEN = "the token is not one of this server's"
+
 
 class Tokens:
     """The tokens that let a caller in; only their digests are kept."""
@@ -34,15 +39,17 @@ class Tokens:
     def __init__(self, tokens: Iterable[str]) -> None:
         self._digests = [_digest(token) for token in tokens]
 
-    def accept(self, authorization: str | bytes | None) -> bool:
-        """Whether the header carries one of the tokens."""
-        if not isinstance(authorization, str) or authorization[: len(_SCHEME)].lower() != _SCHEME:
-            return False
+    def fault(self, authorization: str | bytes | None) -> str | None:
+        """Why the header lets nobody in, or None where it carries one of the tokens."""
+        if not authorization or not isinstance(authorization, str):
+            return NO_TOKEN
+        if authorization[: len(_SCHEME)].lower() != _SCHEME:
+            return NO_SCHEME
         offered = _digest(authorization[len(_SCHEME) :].strip())
         found = False
         for digest in self._digests:
             found |= hmac.compare_digest(digest, offered)
-        return found
+        return None if found else WRONG_TOKEN
 
 
 def _digest(token: str) -> bytes:
@@ -107,7 +114,10 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         self._tokens = tokens
         self._refused = refused
         # A stream-stream handler answers at once, whatever kind of call the client makes.
-        self._refusal: Any = grpc.stream_stream_rpc_method_handler(self._refuse)
+        self._refusals: dict[str, Any] = {
+            why: grpc.stream_stream_rpc_method_handler(functools.partial(self._refuse, why))
+            for why in (NO_TOKEN, NO_SCHEME, WRONG_TOKEN)
+        }
 
     async def intercept_service(
         self,
@@ -117,11 +127,12 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         """Let the call through, or answer UNAUTHENTICATED."""
         if not handler_call_details.method.startswith(OPEN_SERVICES):
             metadata = dict(handler_call_details.invocation_metadata or ())
-            if not self._tokens.accept(metadata.get("authorization")):
-                return self._refusal
+            fault = self._tokens.fault(metadata.get("authorization"))
+            if fault is not None:
+                return self._refusals[fault]
         return await continuation(handler_call_details)
 
-    async def _refuse(self, requests: object, context: Any) -> None:
+    async def _refuse(self, why: str, requests: object, context: Any) -> None:
         del requests
         self._refused()
-        await abort(context, UnauthenticatedError("a bearer token is needed"))
+        await abort(context, UnauthenticatedError(why))

@@ -1,12 +1,19 @@
-"""Settings that do not fit together: each fault says which ones and why."""
+"""Faults of settings in words: values that are none, and settings that do not fit together."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .listen import TcpAddress, parse_address
+from .option import Option, flag_of
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
     from .config import Settings
 
 MESSAGE_OVERHEAD_BYTES = 8 * 1024
@@ -22,6 +29,47 @@ def settings_faults(settings: Settings) -> list[str]:
         *_size_faults(settings),
         *_capacity_faults(settings),
     ]
+
+
+def described(error: ValidationError, fields: Mapping[str, FieldInfo]) -> str:
+    """What pydantic found, one line a fault: the flag and what its value must be.
+
+    Args:
+        fields: of the settings class.
+    """
+    return "\n".join(
+        _described(fault, fields) for fault in error.errors(include_url=False, include_input=False)
+    )
+
+
+def _described(fault: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
+    if not fault["loc"]:
+        return fault["msg"].removeprefix("Value error, ")
+    name = str(fault["loc"][0])
+    field = fields.get(name)
+    if field is None:
+        return f"{name}: {no_such(name, fields)}"
+    if fault["type"] == "value_error":
+        return f"{flag_of(name)}: {fault['msg'].removeprefix('Value error, ')}"
+    limits = fault.get("ctx", {})
+    if fault["type"] == "too_short":
+        return f"{flag_of(name)}: at least {limits['min_length']} must be given"
+    if fault["type"] == "too_long":
+        return f"{flag_of(name)}: at most {limits['max_length']:,} may be given"
+    return f"{flag_of(name)}: must be {Option(name, field).demand}"
+
+
+def no_such(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Why a name is refused, with the one that was probably meant.
+
+    Args:
+        prefix: what all names begin with, which says nothing about their likeness.
+    """
+    near = difflib.get_close_matches(
+        name.removeprefix(prefix), [other.removeprefix(prefix) for other in known], n=1
+    )
+    hint = f"; did you mean {prefix}{near[0]}?" if near else ""
+    return f"there is no such setting{hint}"
 
 
 def _security_faults(settings: Settings) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,73 @@ def test_unknown_names_are_not_ignored(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(SystemExit) as unknown_flag:
         parse_flags(["--top-k-maximum", "3"])
     assert unknown_flag.value.code == 2
-    monkeypatch.setenv("SEMANTICRECALL_TOP_K_MAXIMUM", "3")
-    monkeypatch.setenv("SEMANTICRECALL_ADDRESS", "127.0.0.1:1")
-    assert unknown_variables() == ["SEMANTICRECALL_TOP_K_MAXIMUM"]
+
+
+def test_a_misspelt_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt TOKENS_FILE would leave the server open to all."""
+    monkeypatch.setenv("SEMANTICRECALL_TOKEN_FILES", "/etc/tokens")
+    monkeypatch.setenv("SEMANTICRECALL_XYZZY", "1")
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+    assert str(refused.value).splitlines() == [
+        "SEMANTICRECALL_TOKEN_FILES: there is no such setting; did you mean "
+        "SEMANTICRECALL_TOKENS_FILE?",
+        "SEMANTICRECALL_XYZZY: there is no such setting",
+    ]
+
+
+def test_the_variables_of_the_clients_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = (ROOT / "clients/python/semanticrecall").rglob("*.py")
+    words = re.findall(r"SEMANTICRECALL_[A-Z_]*[A-Z]\b", "\n".join(map(_text, sources)))
+    assert set(words) >= {"SEMANTICRECALL_ADDRESS", "SEMANTICRECALL_TOKEN_FILE"}
+    for name in words:
+        monkeypatch.setenv(name, "cpu" if name == "SEMANTICRECALL_DEVICE" else "x")
+    assert unknown_variables() == []
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("service", ["SEMANTICRECALL", "SEMANTICRECALL_GRPC"])
+def test_what_kubernetes_sets_for_a_service_is_let_be(
+    monkeypatch: pytest.MonkeyPatch, service: str
+) -> None:
+    """https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables"""
+    for end in (
+        "SERVICE_HOST SERVICE_PORT SERVICE_PORT_GRPC PORT PORT_7650_TCP PORT_7650_TCP_PROTO "
+        "PORT_7650_TCP_PORT PORT_7650_TCP_ADDR"
+    ).split():
+        monkeypatch.setenv(f"{service}_{end}", "tcp://10.0.0.11:7650")
+    assert load_settings().listen == ("127.0.0.1:7650",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"top_k_max": "abc"}, "--top-k-max: must be an integer, 1 to 10,000"),
+        ({"top_k_max": 1.5}, "--top-k-max: must be an integer, 1 to 10,000"),
+        ({"text_bytes_max": 0}, "--text-bytes-max: must be an integer, 1 or more"),
+        ({"device": "tpu"}, "--device: must be one of cpu, cuda, auto"),
+        ({"accept_loss": "maybe"}, "--accept-loss: must be true or false"),
+        ({"data_dir": 7}, "--data-dir: must be a path"),
+        ({"filter_keys": 7}, "--filter-keys: must be a list of strings"),
+        ({"listen": ()}, "--listen: at least 1 must be given"),
+        ({"filter_keys": ("a",) * 1_025}, "--filter-keys: at most 1,024 may be given"),
+        ({"top_k_maxx": 3}, "top_k_maxx: there is no such setting; did you mean top_k_max?"),
+    ],
+)
+def test_a_value_that_is_none_is_said_in_our_words(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings(**settings)
+    assert str(refused.value) == line
+
+
+def test_the_docs_say_what_is_open() -> None:
+    told = {option.name: option.help for option in options()}
+    assert "neither TLS nor tokens" in told["health_listen"]
+    assert "reflection" in told["tokens_file"]
+    assert "no telemetry" in settings_document()
 
 
 def test_a_missing_or_damaged_file_is_said(tmp_path: Path) -> None:

@@ -372,8 +372,8 @@ def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
             status, log = process.wait()
     assert status == 2
     assert log.strip().splitlines() == [
-        f"semanticrecall: cannot listen on 127.0.0.1:{port}: in use, not allowed or not an "
-        "address of this machine"
+        f"semanticrecall: cannot listen on 127.0.0.1:{port}: another program listens there; "
+        "stop it, or choose another port"
     ]
 
 

@@ -6,8 +6,11 @@ import http.client
 import io
 import json
 import logging
+import re
 import socket
+import threading
 import warnings
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,12 @@ import structlog
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from semanticrecall.v1 import recall_pb2
+from semanticrecall_server.config import Settings
+from semanticrecall_server.lifecycle import Parts
 from semanticrecall_server.logs import configure_logs
 from semanticrecall_server.observability import HTTP_CONNECTIONS_MAX
 from support.fake_engine import FakeEngine
-from support.running_server import InProcessServer, parts_of, running
+from support.running_server import InProcessServer, NoClaim, parts_of, running
 
 CANARY = "canary-4111-text"
 
@@ -58,6 +63,53 @@ def test_probes_and_metrics(tmp_path: Path) -> None:
         engine.is_healthy = False
         assert get(server, "/healthz")[0] == 503
         assert get(server, "/readyz")[0] == 503
+
+
+def test_metrics_say_what_runs_what_it_holds_and_whether_it_is_ready(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    def load(settings: object, claim: object) -> FakeEngine:
+        del settings, claim
+        assert release.wait(20)
+        return FakeEngine()
+
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "recall.db").write_bytes(bytes(5_000))
+    parts = Parts(lambda settings: NoClaim(), load)
+    settings = Settings(
+        listen=(f"unix:{tmp_path}/s.sock",), health_listen="127.0.0.1:0", data_dir=data
+    )
+    server = InProcessServer(settings, parts, 2)
+    server.start(wait=False)
+    try:
+        version = metadata.version("semanticrecall-sidecar")
+        starting = get(server, "/metrics")[1].splitlines()
+        assert "semanticrecall_ready 0.0" in starting
+        assert (
+            f'semanticrecall_build_info{{device="",model="",version="{version}"}} 1.0' in starting
+        )
+        release.set()
+        server.wait_serving()
+        text = get(server, "/metrics")[1]
+        lines = text.splitlines()
+        assert "semanticrecall_ready 1.0" in lines
+        assert "semanticrecall_disk_bytes 5000.0" in lines
+        build = f'{{device="cpu",model="fake@1/4",version="{version}"}} 1.0'
+        assert f"semanticrecall_build_info{build}" in lines
+        assert re.search(r"^process_resident_memory_bytes [1-9]", text, re.MULTILINE)
+        (listening,) = [line for line in server.log_lines if line["event"] == "listening"]
+        assert listening["state"] == "starting"
+    finally:
+        release.set()
+        server.stop()
+
+
+@pytest.mark.parametrize(("host", "warnings_seen"), [("127.0.0.1", 0), ("0.0.0.0", 1)])
+def test_an_open_probe_port_is_warned_about(tmp_path: Path, host: str, warnings_seen: int) -> None:
+    with running(tmp_path, parts_of(FakeEngine()), health_listen=f"{host}:0") as server:
+        seen = [e for e in server.log_lines if e["event"] == "health_port_open_to_others"]
+    assert [entry["level"] for entry in seen] == ["warning"] * warnings_seen
 
 
 def test_silent_connections_do_not_block_the_probes(tmp_path: Path) -> None:

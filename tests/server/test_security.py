@@ -47,6 +47,16 @@ WRONG_HEADERS = {
     "comment": (("authorization", "Bearer # who: the agent"),),
     "wrong header": (("x-token", f"Bearer {GOOD_TOKEN}"),),
 }
+NO_SCHEME = "the authorization header must read `Bearer TOKEN`"
+WRONG_TOKEN = "the token is not one of this server's"
+TOLD = {
+    "no scheme": NO_SCHEME,
+    "wrong scheme": NO_SCHEME,
+    "wrong token": WRONG_TOKEN,
+    "beginning of a token": WRONG_TOKEN,
+    "empty token": WRONG_TOKEN,
+    "comment": WRONG_TOKEN,
+}
 
 
 def all_calls(server: InProcessServer, metadata: Any) -> Iterator[tuple[str, Any]]:
@@ -96,7 +106,7 @@ def test_no_method_is_reached_without_a_good_token(guarded: InProcessServer, hea
         with pytest.raises(grpc.RpcError) as refused:
             call()
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED, name
-        assert refused.value.details() == "a bearer token is needed"
+        assert refused.value.details() == TOLD.get(header, "a bearer token is needed")
         assert error_detail(refused.value).reason == "UNAUTHENTICATED"
 
 
@@ -144,8 +154,8 @@ def test_tokens_are_counted_not_logged(guarded: InProcessServer) -> None:
 def test_only_digests_are_kept() -> None:
     tokens = Tokens([GOOD_TOKEN])
     assert GOOD_TOKEN not in repr(vars(tokens))
-    assert tokens.accept(f"Bearer {GOOD_TOKEN}")
-    assert not tokens.accept(f"Bearer {GOOD_TOKEN}".encode())
+    assert tokens.fault(f"Bearer {GOOD_TOKEN}") is None
+    assert tokens.fault(f"Bearer {GOOD_TOKEN}".encode()) == "a bearer token is needed"
 
 
 @pytest.mark.parametrize(
