@@ -364,7 +364,7 @@ def test_one_identity_holds_model_revision_and_dimension(real: Sidecar, fresh: s
         embedded.index_identity,
     }
     [identity] = identities
-    assert re.fullmatch(r"all-MiniLM-L6-v2@[0-9a-f]{8,}/384", identity)
+    assert re.fullmatch(r"all-MiniLM-L6-v2@[0-9a-f]{8,}/384/int8#[0-9a-f]{8}", identity)
     assert embedded.dimensions == 384
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from semanticrecall_core.types.errors import (
     InvalidArgumentError,
 )
 from semanticrecall_core.types.ports import Embedder
-from semanticrecall_core.types.values import CallBudget, EmbeddedText
+from semanticrecall_core.types.values import CallBudget, EmbeddedText, EmbedRole
 from support import tiny_model
 from support.fake_embedder import FakeEmbedder, Gate
 
@@ -298,6 +299,25 @@ def test_the_cache_is_counted_and_forgets(subject: Subject) -> None:
     assert embedder.embed_passage(LONG, budget()).computed == rows
 
 
+def test_what_one_owner_has_cached_is_not_used_for_another(subject: Subject) -> None:
+    embedder, text = subject.embedder, "my pin code is 4821"
+    first = embedder.embed_query(text, budget(), "alice")
+    other = embedder.embed_query(text, budget(), "bob")
+    assert (other.computed, other.cached) == (1, 0)
+    assert np.array_equal(first.vectors, other.vectors)
+    assert embedder.forget_texts([text], "alice") == 1
+    assert embedder.embed_query(text, budget(), "bob").cached == 1
+    assert embedder.embed_query(text, budget(), "alice").computed == 1
+
+
+def test_a_passage_cut_to_its_first_window_is_one_vector(subject: Subject) -> None:
+    window = subject.embedder.embed_window(LONG, EmbedRole.PASSAGE, budget())
+    assert window.truncated
+    assert window.computed == 1
+    whole = subject.embedder.embed_passage(LONG, budget())
+    assert np.array_equal(window.vectors, whole.vectors[:1])
+
+
 def test_a_query_that_was_cut_is_forgotten_too(subject: Subject) -> None:
     text = "blue harbour " * 8_000
     subject.embedder.embed_query(text, budget())
@@ -344,6 +364,5 @@ def test_the_identity_is_stable_and_readable(subject: Subject) -> None:
     first, second = subject.embedder, subject.make()
     assert first.generation == second.generation
     assert first.index_identity == second.index_identity
-    assert first.index_identity.endswith(f"/{first.dimensions}")
-    assert "@" in first.index_identity
+    assert re.fullmatch(rf"[^@]+@[^/]+/{first.dimensions}(/.+)?", first.index_identity)
     assert first.device == "cpu"

@@ -150,6 +150,9 @@ def test_the_identity_follows_what_shapes_a_vector() -> None:
         replace(model, graph_version=2),
     ]
     assert len({model.generation, *(other.generation for other in changed)}) == len(changed) + 1
+    shown = {model.index_identity, *(other.index_identity for other in changed)}
+    assert len(shown) == len(changed) + 1
+    assert model.index_identity.startswith(f"tiny@{spec.revision}/16/{spec.quantisation}#")
     assert replace(model, spec=replace(spec, name="renamed")).generation == model.generation
 
 

@@ -52,8 +52,14 @@ class EncoderModel:
 
     @property
     def index_identity(self) -> str:
-        """`<model>@<revision>/<dimensions>`."""
-        return f"{self.spec.name}@{self.spec.revision}/{self.spec.dimensions}"
+        """`<model>@<revision>/<dimensions>/<quantisation>#` and 8 digits of `generation`'s digest.
+
+        Two are the same only where their vectors are: the same files may be run with another
+        arithmetic, window, pooling or prompt.
+        """
+        digest = self.generation.rpartition("#")[2][:8]
+        spec = self.spec
+        return f"{spec.name}@{spec.revision}/{spec.dimensions}/{spec.quantisation}#{digest}"
 
     @property
     def generation(self) -> str:
