@@ -1,9 +1,8 @@
 """Makes the engine of the settings: SQLite record, ONNX model, FAISS partitions.
 
 The data directory is claimed before addresses are bound, but the record can be opened only when
-the model is known, since its vectors belong to one model. So the claim is a lock of its own that
-is handed over: let go, and taken again at once by the store. Should another server get in between,
-the store refuses, and with it the start.
+the model is known, since its vectors belong to one model. So the claim is held from the first, and
+the store takes it over.
 """
 
 from __future__ import annotations
@@ -57,15 +56,12 @@ def _load(
     settings: Settings, claim: DataDirectory, load_model: Callable[[Settings], Embedder]
 ) -> Engine:
     embedder = load_model(settings)
-    claim.close()
     options = StoreOptions(
         allow_shared_file_system=settings.allow_network_filesystem,
         accept_loss=settings.accept_loss,
     )
     with ExitStack() as undo:
-        store = SqliteMessageStore(
-            settings.data_dir, generation=embedder.generation, options=options
-        )
+        store = SqliteMessageStore(claim, generation=embedder.generation, options=options)
         undo.callback(store.close)
         engine = _engine(settings, store, embedder)
         undo.pop_all()

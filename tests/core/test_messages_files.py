@@ -10,6 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from structlog.testing import capture_logs
 
 from semanticrecall_core.messages import (
     SqliteMessageStore,
@@ -17,7 +18,11 @@ from semanticrecall_core.messages import (
     directory,
     open_store,
 )
-from semanticrecall_core.messages.directory import file_system_of, is_shared_file_system
+from semanticrecall_core.messages.directory import (
+    DataDirectory,
+    file_system_of,
+    is_shared_file_system,
+)
 from semanticrecall_core.messages.high_water_mark import HighWaterMark, Mark
 from semanticrecall_core.types.errors import (
     CorruptDataError,
@@ -54,6 +59,45 @@ def filled(home: Path, messages: int = 3) -> None:
     for n in range(messages):
         append(store, draft(f"m{n}"))
     store.close()
+
+
+def test_a_held_directory_is_taken_over_without_a_gap(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = DataDirectory(home)
+    let_go: list[bool] = []
+    close = DataDirectory.close
+    monkeypatch.setattr(
+        DataDirectory, "close", lambda self: (let_go.append(self is held), close(self))[0]
+    )
+    store = SqliteMessageStore(held, generation="g")
+    assert let_go == []
+    with pytest.raises(StoreLockedError):
+        opened(home)
+    let_go.clear()
+    store.close()
+    assert let_go == [True]
+    opened(home).close()
+
+
+def test_a_held_directory_is_let_go_when_the_store_cannot_be_opened(home: Path) -> None:
+    filled(home)
+    with_database(home, lambda connection: connection.pragma("user_version", 99))
+    with pytest.raises(FailedPreconditionError):
+        SqliteMessageStore(DataDirectory(home), generation="g")
+    with_database(home, lambda connection: connection.pragma("user_version", 1))
+    opened(home).close()
+
+
+def test_another_model_is_said_with_what_it_costs(home: Path) -> None:
+    with capture_logs() as logs:
+        filled(home)
+        opened(home).close()
+    assert [entry for entry in logs if entry["event"] == "store_model_changed"] == []
+    with capture_logs() as logs:
+        opened(home, "another").close()
+    changed = [entry for entry in logs if entry["event"] == "store_model_changed"]
+    assert [entry["messages_to_embed"] for entry in changed] == [3]
 
 
 def with_database(home: Path, change: Callable[[apsw.Connection], object]) -> None:

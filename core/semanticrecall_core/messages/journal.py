@@ -59,11 +59,13 @@ def open_journal(
         connection.execute(
             "UPDATE record SET revision = ?1 WHERE revision <> ?1", (state.revision,)
         )
-        generation_key = adopt_generation(connection, generation)
+        adopted = adopt_generation(connection, generation)
+        if adopted.embedded_anew is not None:
+            _log.warning("store_model_changed", messages_to_embed=adopted.embedded_anew)
         directory.sync()
         journal = RecordJournal(directory, file, mark, connection, state)
         undo.pop_all()
-        return OpenedJournal(journal, state.store_id, generation_key)
+        return OpenedJournal(journal, state.store_id, adopted.key)
 
 
 def _held_against(

@@ -158,8 +158,22 @@ def read_record(connection: apsw.Connection) -> RecordState:
     return RecordState(store_id=str(row[0]), revision=int(row[1]))
 
 
-def adopt_generation(connection: apsw.Connection, generation: str) -> int:
-    """Make `generation` the current one; returns its key.
+@dataclass(frozen=True, slots=True)
+class AdoptedGeneration:
+    """The current generation.
+
+    Attributes:
+        key: stands for it in the tables.
+        embedded_anew: messages that wait for vectors of it because the last opening had another;
+            None where it is the same, or the record is new.
+    """
+
+    key: int
+    embedded_anew: int | None = None
+
+
+def adopt_generation(connection: apsw.Connection, generation: str) -> AdoptedGeneration:
+    """Make `generation` the current one.
 
     Vectors of other generations stay until they are replaced, and are not served. Where the
     generation is another than at the last opening, `pending` is made anew.
@@ -170,7 +184,7 @@ def adopt_generation(connection: apsw.Connection, generation: str) -> int:
         (generation,),
     ).fetchone()
     if row is not None and row[0] is not None and row[0] == row[1]:
-        return int(row[0])
+        return AdoptedGeneration(int(row[0]))
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(
         "INSERT INTO generations(generation) VALUES (?) ON CONFLICT DO NOTHING", (generation,)
@@ -188,8 +202,10 @@ def adopt_generation(connection: apsw.Connection, generation: str) -> int:
         (key,),
     )
     connection.execute("UPDATE record SET generation_key = ?", (key,))
+    pending = int(connection.execute("SELECT count(*) FROM pending").get)
     connection.execute("COMMIT")
-    return key
+    is_new = row is None or row[1] == 0
+    return AdoptedGeneration(key, None if is_new else pending)
 
 
 def _is_empty(connection: apsw.Connection) -> bool:

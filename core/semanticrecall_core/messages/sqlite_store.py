@@ -73,12 +73,18 @@ class SqliteMessageStore:
     """See `MessageStore` in types/ports.py for what each method promises."""
 
     def __init__(
-        self, directory: Path, *, generation: str, options: StoreOptions | None = None
+        self,
+        directory: Path | DataDirectory,
+        *,
+        generation: str,
+        options: StoreOptions | None = None,
     ) -> None:
         """Lock the directory, open or make the record, start the writer thread.
 
         Args:
-            directory: made (0700) if it is not there.
+            directory: made (0700) if it is not there. One that is held already is taken over,
+                without a moment in which another process could take it; the store closes it, also
+                when it cannot be opened.
             generation: identity of the vectors that are put and served; after a change every
                 embeddable message is pending again.
 
@@ -90,8 +96,10 @@ class SqliteMessageStore:
         """
         options = options or StoreOptions()
         self._clock = options.clock
-        self._directory = DataDirectory(
-            directory, allow_shared_file_system=options.allow_shared_file_system
+        self._directory = (
+            directory
+            if isinstance(directory, DataDirectory)
+            else DataDirectory(directory, allow_shared_file_system=options.allow_shared_file_system)
         )
         try:
             shared = self._directory.on_shared_file_system
