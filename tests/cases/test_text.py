@@ -202,9 +202,9 @@ class FaultyEmbedder(FakeEmbedder):
         super().__init__()
         self.wrong: dict[str, Callable[[], Any]] = {}
 
-    def embed_passage(self, text: str, budget: CallBudget) -> EmbeddedText:
+    def embed_passage(self, text: str, budget: CallBudget, owner: str = "") -> EmbeddedText:
         if text not in self.wrong:
-            return super().embed_passage(text, budget)
+            return super().embed_passage(text, budget, owner)
         rows = self.wrong[text]()
         return EmbeddedText(rows, 3, False, len(rows), 0)
 

@@ -28,11 +28,11 @@ def size_of(text: str) -> int:
 
 
 def put(cache: VectorCache, text: str, value: float, prompt: str = "") -> None:
-    cache.put(CacheKey(prompt, text), entry(value), cache.begin_miss())
+    cache.put(CacheKey("u", prompt, text), entry(value), cache.begin_miss())
 
 
 def value_of(cache: VectorCache, text: str, prompt: str = "") -> float | None:
-    found = cache.get(CacheKey(prompt, text))
+    found = cache.get(CacheKey("u", prompt, text))
     return None if found is None else float(found.vector[0])
 
 
@@ -90,7 +90,7 @@ def test_prompt_and_text_are_not_joined() -> None:
 
 def test_what_was_forgotten_while_it_was_computed_is_not_kept() -> None:
     cache = VectorCache(10_000)
-    key = CacheKey("", "secret")
+    key = CacheKey("u", "", "secret")
     mark = cache.begin_miss()
     assert cache.forget([key]) == 0
     cache.put(key, entry(1), mark)
@@ -115,7 +115,7 @@ def test_agrees_with_a_list_in_order_of_use(steps: list[tuple[str, int]]) -> Non
             assert value_of(cache, texts[n]) == (n if n in model else None)
             model = [m for m in model if m != n] + [n] * (n in model)
         else:
-            assert cache.forget([CacheKey("", texts[n])]) == (n in model)
+            assert cache.forget([CacheKey("u", "", texts[n])]) == (n in model)
             model = [m for m in model if m != n]
         assert cache.stats().entries == len(model)
         assert cache.stats().bytes == sum(size_of(texts[m]) for m in model)

@@ -199,7 +199,7 @@ def test_forgetting_while_a_text_is_embedded_leaves_nothing(running: Running) ->
     gate.release.set()
     await_pending(running, 0)
     assert ids(running.recall("any text", top_k=10)) == ["b"]
-    assert "secret text" not in running.embedder._cache
+    assert ("u", "secret text") not in running.embedder._cache
 
 
 def test_a_thread_given_away_while_pending_is_searchable_there(running: Running) -> None:
@@ -438,3 +438,16 @@ def test_metadata_that_grows_in_the_answer_is_dropped_not_refused(tmp_path: Path
     assert hit_ids(answer) == ["m0"]
     assert answer.info.messages_dropped == 4
     running.engine.stop()
+
+
+def test_what_one_resource_said_is_not_quicker_for_another(running: Running) -> None:
+    """Else a guess could be confirmed by a cache hit."""
+    running.add(draft("a", "my pin code is 4821"), resource="alice")
+    guess = running.recall("my pin code is 4821", resource="bob")
+    assert not guess.info.cache_hit
+    indexed = running.add(draft("b", "my pin code is 4821"), resource="eve")
+    assert (indexed.embeddings_computed, indexed.embeddings_cached) == (1, 0)
+    assert running.recall("my pin code is 4821", resource="alice").info.cache_hit
+    for resource, entries in (("alice", 1), ("eve", 1)):
+        report = running.engine.forget(resource, ForgetTarget(everything=True))
+        assert report.cache_entries == entries

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semanticrecall_core.types.errors import EmbeddingFailedError, InvalidArgumentError
-from semanticrecall_core.types.values import CacheStats, CallBudget, EmbeddedText
+from semanticrecall_core.types.values import CacheStats, CallBudget, EmbeddedText, EmbedRole
 
 FloatRows = NDArray[np.float32]
 
@@ -80,8 +80,8 @@ class FakeEmbedder:
         self._window = window_words
         self._step = window_words - overlap_words
         self._lock = threading.Lock()
-        self._cache: dict[str, FloatRows] = {}
-        self._flights: dict[str, threading.Event] = {}
+        self._cache: dict[tuple[str, str], FloatRows] = {}
+        self._flights: dict[tuple[str, str], threading.Event] = {}
         self._failures: dict[str, tuple[Exception, int | None]] = {}
         self._bad: dict[str, float] = {}
         self._gates: dict[str, Gate] = {}
@@ -122,31 +122,38 @@ class FakeEmbedder:
 
     # The port -----------------------------------------------------------------------------------
 
-    def embed_query(self, text: str, budget: CallBudget) -> EmbeddedText:
+    def embed_query(self, text: str, budget: CallBudget, owner: str = "") -> EmbeddedText:
         """One vector; words past the window are cut."""
+        return self.embed_window(text, EmbedRole.QUERY, budget, owner)
+
+    def embed_window(
+        self, text: str, role: EmbedRole, budget: CallBudget, owner: str = ""
+    ) -> EmbeddedText:
+        """The first window's vector; both roles are alike."""
+        del role
         words = self._checked_words(text)
         cut = len(words) > self._window
         window = " ".join(words[: self._window]) if cut else text
-        row, computed = self._row(window, text, budget)
+        row, computed = self._row(window, text, budget, owner)
         tokens = min(len(words), self._window) + 2
         return EmbeddedText(row[np.newaxis], tokens, cut, int(computed), int(not computed))
 
-    def embed_passage(self, text: str, budget: CallBudget) -> EmbeddedText:
+    def embed_passage(self, text: str, budget: CallBudget, owner: str = "") -> EmbeddedText:
         """One vector per window of words."""
         windows = self._windows(text)
         rows, computed = [], 0
         for window in windows:
-            row, fresh = self._row(window, text, budget)
+            row, fresh = self._row(window, text, budget, owner)
             rows.append(row)
             computed += fresh
         tokens = sum(len(words_of(window)) + 2 for window in windows)
         return EmbeddedText(np.stack(rows), tokens, False, computed, len(rows) - computed)
 
-    def forget_texts(self, texts: Sequence[str]) -> int:
-        """Drop cached windows of these texts."""
+    def forget_texts(self, texts: Sequence[str], owner: str = "") -> int:
+        """Drop the owner's cached windows of these texts."""
         with self._lock:
             gone = {w for text in texts if words_of(text) for w in (text, *self._windows(text))}
-            return sum(self._cache.pop(window, None) is not None for window in gone)
+            return sum(self._cache.pop((owner, window), None) is not None for window in gone)
 
     def cache_stats(self) -> CacheStats:
         """Counters so far; bytes are those of the vectors."""
@@ -170,16 +177,19 @@ class FakeEmbedder:
         starts = range(0, len(words) - self._window + self._step, self._step)
         return [" ".join(words[start : start + self._window]) for start in starts]
 
-    def _row(self, window: str, text: str, budget: CallBudget) -> tuple[FloatRows, bool]:
+    def _row(
+        self, window: str, text: str, budget: CallBudget, owner: str
+    ) -> tuple[FloatRows, bool]:
+        key = (owner, window)
         while True:
             budget.check()
             with self._lock:
-                if (row := self._cache.get(window)) is not None:
+                if (row := self._cache.get(key)) is not None:
                     self._hits += 1
                     return row, False
-                flight = self._flights.get(window)
+                flight = self._flights.get(key)
                 if flight is None:
-                    own = self._flights[window] = threading.Event()
+                    own = self._flights[key] = threading.Event()
                     self._misses += 1
                     break
             flight.wait(_POLL_SECONDS)
@@ -187,11 +197,11 @@ class FakeEmbedder:
             row = self._run(window, text, budget)
             if text not in self._bad:
                 with self._lock:
-                    self._cache[window] = row
+                    self._cache[key] = row
             return row, True
         finally:
             with self._lock:
-                del self._flights[window]
+                del self._flights[key]
             own.set()
 
     def _run(self, window: str, text: str, budget: CallBudget) -> FloatRows:

@@ -1,7 +1,8 @@
 """Vectors already computed, least recently used dropped first, bounded by bytes.
 
-A key is the pair (prompt, text) and is compared by its whole text: no hash of it can collide into
-another text's vector, and no joining of its parts can either.
+A key is (owner, prompt, text) and is compared by its whole text: no hash of it can collide into
+another text's vector, and no joining of its parts can either. The owner is part of it, so that
+nobody can learn from a hit, or from how quick it was, that somebody else holds a text.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ ENTRY_OVERHEAD_BYTES = 512
 
 
 class CacheKey(NamedTuple):
-    """What a vector was made from."""
+    """Whose vector it is, and what it was made from."""
 
+    owner: str
     prompt: str
     text: str
 

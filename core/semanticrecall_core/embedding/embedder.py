@@ -2,7 +2,8 @@
 
 Queries and passages have a session each, so that a query never waits for a lock that a passage
 holds on a thread of low priority; for the same reason they do not share flights. They do share
-the cache: a vector depends on (prompt, chunk text) and on nothing else.
+the cache: a vector depends on (prompt, chunk text) and on nothing else, but what one owner has
+cached is never looked up for another.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class OnnxEmbedder:
 
     @property
     def index_identity(self) -> str:
-        """`<model>@<revision>/<dimensions>`."""
+        """Short readable form; see `EncoderModel.index_identity`."""
         return self._index_identity
 
     @property
@@ -103,46 +104,52 @@ class OnnxEmbedder:
         """Where it runs: "cpu" or "cuda"."""
         return self._device
 
-    def embed_query(self, text: str, budget: CallBudget) -> EmbeddedText:
+    def embed_query(self, text: str, budget: CallBudget, owner: str = "") -> EmbeddedText:
         """One vector, shape (1, dimensions); text longer than the window is cut.
 
         Raises InvalidArgumentError for a text without tokens, EmbeddingFailedError,
         DeadlineExceededError, CancelledError.
         """
+        return self.embed_window(text, EmbedRole.QUERY, budget, owner)
+
+    def embed_window(
+        self, text: str, role: EmbedRole, budget: CallBudget, owner: str = ""
+    ) -> EmbeddedText:
+        """The vector of a text's first window, in either role. Raises as `embed_query` does."""
         budget.check()
-        if (known := self._known_whole(EmbedRole.QUERY, text)) is not None:
+        if (known := self._known_whole(role, text, owner)) is not None:
             return _answer([known], computed=0, truncated=False)
-        chunk = next(self._chunks(EmbedRole.QUERY, text), None)
+        chunk = next(self._chunks(role, text), None)
         if chunk is None:
             raise _nothing_to_embed()
-        row, computed = self._row(EmbedRole.QUERY, chunk, budget)
+        row, computed = self._row(role, chunk, budget, owner)
         return _answer([row], computed=int(computed), truncated=not chunk.last)
 
-    def embed_passage(self, text: str, budget: CallBudget) -> EmbeddedText:
+    def embed_passage(self, text: str, budget: CallBudget, owner: str = "") -> EmbeddedText:
         """One vector per chunk, shape (chunks, dimensions). Raises as `embed_query` does."""
         budget.check()
-        if (known := self._known_whole(EmbedRole.PASSAGE, text)) is not None:
+        if (known := self._known_whole(EmbedRole.PASSAGE, text, owner)) is not None:
             return _answer([known], computed=0, truncated=False)
         rows: list[CachedVector] = []
         computed = 0
         for chunk in self._chunks(EmbedRole.PASSAGE, text):
-            row, fresh = self._row(EmbedRole.PASSAGE, chunk, budget)
+            row, fresh = self._row(EmbedRole.PASSAGE, chunk, budget, owner)
             rows.append(row)
             computed += fresh
         if not rows:
             raise _nothing_to_embed()
         return _answer(rows, computed=computed, truncated=False)
 
-    def forget_texts(self, texts: Sequence[str]) -> int:
-        """Drop the cached vectors of these texts and of their chunks; returns how many."""
+    def forget_texts(self, texts: Sequence[str], owner: str = "") -> int:
+        """Drop the owner's cached vectors of these texts and their chunks; returns how many."""
         keys: set[CacheKey] = set()
         for text in texts:
             for prompt in set(self._prompts.values()):
                 if self._surely_one_chunk(prompt, text):
-                    keys.add(CacheKey(prompt, self._tokenizer.prepare("", text)))
+                    keys.add(CacheKey(owner, prompt, self._tokenizer.prepare("", text)))
                 else:
                     chunks = chunks_of(self._tokenizer, prompt, text)
-                    keys.update(CacheKey(prompt, chunk.text) for chunk in chunks)
+                    keys.update(CacheKey(owner, prompt, chunk.text) for chunk in chunks)
         return self._cache.forget(keys)
 
     def cache_stats(self) -> CacheStats:
@@ -157,18 +164,21 @@ class OnnxEmbedder:
         length = len(prompt.encode()) + len(text) + _SPECIAL_TOKENS_MAX
         return text.isascii() and length <= self._tokenizer.max_tokens
 
-    def _known_whole(self, role: EmbedRole, text: str) -> CachedVector | None:
+    def _known_whole(self, role: EmbedRole, text: str, owner: str) -> CachedVector | None:
         """The cached vector of a text that is one chunk, found without the tokenizer.
 
         A key is only ever the text of one chunk, so a whole text found as a key is one.
         """
         if len(text) > self._tokenizer.slice_chars:
             return None
-        return self._cache.get(CacheKey(self._prompts[role], self._tokenizer.prepare("", text)))
+        prepared = self._tokenizer.prepare("", text)
+        return self._cache.get(CacheKey(owner, self._prompts[role], prepared))
 
-    def _row(self, role: EmbedRole, chunk: Chunk, budget: CallBudget) -> tuple[CachedVector, bool]:
+    def _row(
+        self, role: EmbedRole, chunk: Chunk, budget: CallBudget, owner: str
+    ) -> tuple[CachedVector, bool]:
         """A chunk's vector, and whether it was computed by this call."""
-        key = CacheKey(self._prompts[role], chunk.text)
+        key = CacheKey(owner, self._prompts[role], chunk.text)
         if (known := self._cache.get(key)) is not None:
             budget.check()
             return known, False

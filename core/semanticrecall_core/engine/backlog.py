@@ -250,7 +250,9 @@ class EmbeddingBacklog:
                 self._finished(entry, None)
                 continue
             try:
-                embedded = self._embedder.embed_passage(entry.text, self._budget())
+                embedded = self._embedder.embed_passage(
+                    entry.text, self._budget(), entry.resource_id
+                )
                 _check_vectors(embedded, self._embedder.dimensions)
                 done.append((entry, embedded))
             except SemanticRecallError as error:
@@ -283,7 +285,7 @@ class EmbeddingBacklog:
         pending, now as another revision or another resource's, is taken up.
         """
         if entry.text is not None:
-            self._embedder.forget_texts((entry.text,))
+            self._embedder.forget_texts((entry.text,), entry.resource_id)
         rows = self._store.pending(entry.seq - 1, 1)
         if rows and rows[0].seq == entry.seq:
             self.add(rows)

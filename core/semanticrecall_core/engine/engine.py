@@ -125,7 +125,7 @@ class Engine:
         nobody = ""  # no resource has an empty id
         self._recall(RecallQuery(nobody, text), budget)
         self._index.resource_dropped(nobody)
-        self._embedder.forget_texts([text])
+        self._embedder.forget_texts([text], nobody)
 
     def stop(self) -> None:
         """Finish what is in hand and close the record. Later calls raise UnavailableError."""
@@ -165,7 +165,7 @@ class Engine:
             messages=len(outcome.seqs),
             vectors=outcome.vectors,
             threads=outcome.threads,
-            cache_entries=self._embedder.forget_texts(outcome.texts) if outcome.texts else 0,
+            cache_entries=self._embedder.forget_texts(outcome.texts, resource_id),
         )
 
     def list_messages(self, query: ListQuery) -> list[StoredMessage]:
@@ -196,21 +196,8 @@ class Engine:
     def embed(
         self, texts: Sequence[str], role: EmbedRole, budget: CallBudget
     ) -> list[EmbeddedText]:
-        """One vector per text: a passage longer than the window gives that of its first window."""
-        if role is EmbedRole.QUERY:
-            return [self._embedder.embed_query(text, budget) for text in texts]
-        return [self._first_chunk(self._embedder.embed_passage(text, budget)) for text in texts]
-
-    @staticmethod
-    def _first_chunk(embedded: EmbeddedText) -> EmbeddedText:
-        rows = len(embedded.vectors)
-        return EmbeddedText(
-            vectors=embedded.vectors[:1],
-            tokens=embedded.tokens,
-            truncated=rows > 1,
-            computed=embedded.computed,
-            cached=embedded.cached,
-        )
+        """One vector per text: that of its first window."""
+        return [self._embedder.embed_window(text, role, budget) for text in texts]
 
     # ---- for the people who run it ----
 

@@ -14,6 +14,7 @@ from .values import (
     CacheStats,
     CallBudget,
     EmbeddedText,
+    EmbedRole,
     Finding,
     ForgetOutcome,
     ForgetTarget,
@@ -192,7 +193,7 @@ class Embedder(Protocol):
 
     @property
     def index_identity(self) -> str:
-        """Short readable form, `<model>@<revision>/<dimensions>`."""
+        """Short readable form, `<model>@<revision>/<dimensions>` and what else tells it apart."""
         ...
 
     @property
@@ -200,16 +201,29 @@ class Embedder(Protocol):
         """Where it runs: "cpu" or "cuda"."""
         ...
 
-    def embed_query(self, text: str, budget: CallBudget) -> EmbeddedText:
-        """One vector; text longer than the window is cut. Identical texts at once cost one run."""
+    def embed_query(self, text: str, budget: CallBudget, owner: str = "") -> EmbeddedText:
+        """One vector; text longer than the window is cut. Identical texts at once cost one run.
+
+        Args:
+            text: what to embed.
+            budget: ends the wait.
+            owner: whose text it is: what is cached for one owner is never used for another, so
+                that nobody learns what somebody else said from what is quick.
+        """
         ...
 
-    def embed_passage(self, text: str, budget: CallBudget) -> EmbeddedText:
+    def embed_window(
+        self, text: str, role: EmbedRole, budget: CallBudget, owner: str = ""
+    ) -> EmbeddedText:
+        """The vector of a text's first window, in either role; `truncated` if there is more."""
+        ...
+
+    def embed_passage(self, text: str, budget: CallBudget, owner: str = "") -> EmbeddedText:
         """One vector per chunk of the window's size, chunks overlapping."""
         ...
 
-    def forget_texts(self, texts: Sequence[str]) -> int:
-        """Drop the cached vectors of these texts and of their chunks; returns how many."""
+    def forget_texts(self, texts: Sequence[str], owner: str = "") -> int:
+        """Drop the owner's cached vectors of these texts and their chunks; returns how many."""
         ...
 
     def cache_stats(self) -> CacheStats:
