@@ -116,7 +116,7 @@ class RecallUseCase:
         if not has_visible_text(query.text):
             return None
         started = time.perf_counter_ns()
-        embedded = self._embedder.embed_query(query.text, budget)
+        embedded = self._embedder.embed_query(query.text, budget, query.resource_id)
         info.embed_us = _microseconds_since(started)
         info.query_tokens = embedded.tokens
         info.query_truncated = embedded.truncated
