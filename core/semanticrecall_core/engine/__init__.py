@@ -1,5 +1,6 @@
 """The use cases and recovery."""
 
 from .engine import Engine, EngineLimits, ForgetReport, VerifyReport
+from .index import IndexTicket
 
-__all__ = ["Engine", "EngineLimits", "ForgetReport", "VerifyReport"]
+__all__ = ["Engine", "EngineLimits", "ForgetReport", "IndexTicket", "VerifyReport"]

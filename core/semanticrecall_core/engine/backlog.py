@@ -16,7 +16,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,19 +43,51 @@ UNIT_TOLERANCE = 1e-3
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class _Waiter:
-    """One Index call that waits for its rows."""
+@dataclass(slots=True, eq=False)
+class Watch:
+    """Rows that somebody waits for, without a thread.
 
-    left: int
-    done: threading.Event = field(default_factory=threading.Event)
+    Attributes:
+        done: ends when each row is searchable, gone, or has failed once. Its callbacks run on the
+            thread that embeds: they must be quick and must not come back here. Cancelled by who
+            waits no longer.
+        computed: windows embedded for these rows so far.
+        cached: windows found in the cache.
+    """
+
+    done: Future[None] = field(default_factory=Future)
     computed: int = 0
     cached: int = 0
+    _left: int = 0
+
+    def expect(self, rows: int) -> None:
+        """So many rows more."""
+        self._left += rows
 
     def count_down(self) -> None:
-        self.left -= 1
-        if self.left <= 0:
-            self.done.set()
+        """One row less."""
+        self._left -= 1
+        self.end_if_empty()
+
+    def end_if_empty(self) -> None:
+        """End the wait if no row is left."""
+        if self._left == 0 and self.done.set_running_or_notify_cancel():
+            self.done.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class _ResourceWatch:
+    """Waits for the rows of a resource up to a revision that were here when it came.
+
+    Counted, not listed: a resource can have very many rows.
+    """
+
+    revision: int
+    newest: int
+    watch: Watch
+
+    def covers(self, entry: _Entry) -> bool:
+        return entry.revision <= self.revision and entry.number <= self.newest
 
 
 @dataclass(slots=True, eq=False)
@@ -62,15 +95,17 @@ class _Entry:
     resource_id: str
     seq: int
     revision: int
-    text: str | None
+    number: int
+    text: str | None = None
     attempts: int = 0
     error: SemanticRecallError | None = None
-    waiters: list[_Waiter] = field(default_factory=list)
+    is_settled: bool = False
+    watches: list[Watch] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitReport:
-    """What a wait saw: rows that are still pending, with the cause where one is known."""
+    """What became of rows: those still pending, with the cause where one is known."""
 
     pending: dict[int, SemanticRecallError | None]
     computed: int
@@ -90,6 +125,8 @@ class EmbeddingBacklog:
         self._work = threading.Condition(self._lock)
         self._entries: dict[int, _Entry] = {}
         self._by_resource: dict[str, dict[int, _Entry]] = {}
+        self._watched: dict[str, list[_ResourceWatch]] = {}
+        self._added = 0
         self._ready: deque[_Entry] = deque()
         self._later: list[tuple[float, int, _Entry]] = []
         self._stopping = False
@@ -147,7 +184,8 @@ class EmbeddingBacklog:
                     and known.revision >= row.revision
                 ):
                     continue
-                entry = _Entry(row.resource_id, row.seq, row.revision, None)
+                self._added += 1
+                entry = _Entry(row.resource_id, row.seq, row.revision, self._added)
                 if len(self._ready) < TEXTS_HELD_MAX:
                     entry.text = row.text
                 if known is not None:
@@ -170,41 +208,59 @@ class EmbeddingBacklog:
         """Failed attempts since the start."""
         return self._failures
 
-    def wait(self, rows: Sequence[tuple[int, int]], seconds: float) -> WaitReport:
-        """Wait until each (seq, revision) is searchable, gone, or has failed once."""
-        return self._wait(dict(rows), seconds)
+    def watch(self, rows: Mapping[int, int]) -> Watch:
+        """Wait until each row (seq to revision) is searchable, gone, or has failed once."""
+        watch = Watch()
+        with self._lock:
+            for seq, revision in rows.items() if not self._stopping else ():
+                entry = self._entries.get(seq)
+                if entry and entry.revision == revision and not entry.is_settled:
+                    entry.watches = [w for w in entry.watches if not w.done.cancelled()]
+                    entry.watches.append(watch)
+                    watch.expect(1)
+            watch.end_if_empty()
+        return watch
+
+    def report(self, rows: Mapping[int, int], watch: Watch) -> WaitReport:
+        """What became of the rows of a watch, which ends here."""
+        with self._lock:
+            watch.done.cancel()
+            pending = {
+                seq: entry.error
+                for seq, revision in rows.items()
+                if (entry := self._entries.get(seq)) and entry.revision == revision
+            }
+            return WaitReport(pending, watch.computed, watch.cached)
+
+    def when_embedded(self, resource_id: str, revision: int) -> Future[None]:
+        """Ends when all rows of a resource up to `revision` are searchable or have failed once.
+
+        See `Watch.done` for what its callbacks may do.
+        """
+        watch = Watch()
+        with self._lock:
+            waits = _ResourceWatch(revision, self._added, watch)
+            if not self._stopping:
+                entries = self._by_resource.get(resource_id, {}).values()
+                watch.expect(sum(waits.covers(e) and not e.is_settled for e in entries))
+            watch.end_if_empty()
+            if not watch.done.done():
+                others = self._watched.get(resource_id, ())
+                live = [other for other in others if not other.watch.done.done()]
+                self._watched[resource_id] = [*live, waits]
+        return watch.done
 
     def wait_for_resource(self, resource_id: str, revision: int, budget: CallBudget) -> None:
-        """Wait until all rows of a resource up to `revision` are searchable or have failed once.
+        """Wait for `when_embedded` on this thread.
 
         Raises DeadlineExceededError when the budget ends first.
         """
-        with self._lock:
-            entries = self._by_resource.get(resource_id, {})
-            rows = {s: e.revision for s, e in entries.items() if e.revision <= revision}
-        if rows and any(e is None for e in self._wait(rows, budget.remaining()).pending.values()):
+        done = self.when_embedded(resource_id, revision)
+        try:
+            done.result(min(budget.remaining(), threading.TIMEOUT_MAX))
+        except TimeoutError:
+            done.cancel()
             budget.check()
-
-    def _wait(self, rows: dict[int, int], seconds: float) -> WaitReport:
-        waiter = _Waiter(0)
-        with self._lock:
-            if not self._stopping:
-                for seq, revision in rows.items():
-                    entry = self._entries.get(seq)
-                    if entry and entry.revision == revision and not entry.attempts:
-                        entry.waiters.append(waiter)
-                        waiter.left += 1
-        if waiter.left:
-            waiter.done.wait(seconds)
-        with self._lock:
-            pending: dict[int, SemanticRecallError | None] = {}
-            for seq, revision in rows.items():
-                entry = self._entries.get(seq)
-                if entry and entry.revision == revision:
-                    pending[seq] = entry.error
-                    if waiter in entry.waiters:
-                        entry.waiters.remove(waiter)
-            return WaitReport(pending, waiter.computed, waiter.cached)
 
     # ---- threads ----
 
@@ -302,9 +358,9 @@ class EmbeddingBacklog:
     def _finished(self, entry: _Entry, embedded: EmbeddedText | None) -> None:
         with self._lock:
             if embedded is not None:
-                for waiter in entry.waiters:
-                    waiter.computed += embedded.computed
-                    waiter.cached += embedded.cached
+                for watch in entry.watches:
+                    watch.computed += embedded.computed
+                    watch.cached += embedded.cached
             self._remove(entry)
 
     def _failed(self, entry: _Entry, error: SemanticRecallError) -> None:
@@ -333,9 +389,22 @@ class EmbeddingBacklog:
         self._release(entry)
 
     def _release(self, entry: _Entry) -> None:
-        waiters, entry.waiters = entry.waiters, []
-        for waiter in waiters:
-            waiter.count_down()
+        """Nobody waits for this row any more."""
+        watches, entry.watches = entry.watches, []
+        for watch in watches:
+            watch.count_down()
+        if entry.is_settled:
+            return
+        entry.is_settled = True
+        waiting = self._watched.pop(entry.resource_id, None)
+        if waiting is None:
+            return
+        for waits in waiting:
+            if waits.covers(entry):
+                waits.watch.count_down()
+        live = [waits for waits in waiting if not waits.watch.done.done()]
+        if live:
+            self._watched[entry.resource_id] = live
 
 
 def _check_vectors(embedded: EmbeddedText, dimensions: int) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
 import structlog
 
 from semanticrecall_core.engine.backlog import EmbeddingBacklog
-from semanticrecall_core.engine.index import IndexUseCase
+from semanticrecall_core.engine.index import IndexTicket, IndexUseCase
+from semanticrecall_core.engine.read_token import read_revision
 from semanticrecall_core.engine.recall import RecallLimits, RecallUseCase
 from semanticrecall_core.types.errors import NotFoundError
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
@@ -155,6 +157,25 @@ class Engine:
         PENDING for those that are not searchable when the budget ends.
         """
         return self._index_messages(resource_id, drafts, wait, budget)
+
+    def begin_index(
+        self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
+    ) -> IndexTicket:
+        """`index` up to the commit: who cannot spare a thread waits for the ticket's `ready`."""
+        return self._index_messages.begin(resource_id, drafts, wait, budget)
+
+    def when_readable(self, resource_id: str, read_token: str) -> Future[None]:
+        """Ends when Recall sees what an Index call accepted; `recall` waits for the same.
+
+        Its callbacks run on a thread that embeds: they must be quick and must not call the engine.
+        Cancel it to wait no longer.
+
+        Raises:
+            InvalidArgumentError, FailedPreconditionError: the token is not one of this resource,
+                or of this store.
+        """
+        revision = read_revision(read_token, self._store.store_id, resource_id)
+        return self._backlog.when_embedded(resource_id, revision)
 
     # ---- housekeeping ----
 

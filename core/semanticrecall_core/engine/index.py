@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
 
-from semanticrecall_core.engine.backlog import EmbeddingBacklog, WaitReport
+from semanticrecall_core.engine.backlog import EmbeddingBacklog, WaitReport, Watch
 from semanticrecall_core.engine.read_token import make_read_token
 from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import (
@@ -24,6 +28,60 @@ from semanticrecall_core.types.values import (
 ANSWER_MARGIN_SECONDS = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """What the commit of an Index call said."""
+
+    outcomes: Sequence[AppendOutcome]
+    embeddable: Sequence[bool]
+    rows: dict[int, int]
+    read_token: str
+    durable_us: int
+
+
+class IndexTicket:
+    """An Index call whose messages are on disk; it holds none of their text. Thread-safe."""
+
+    def __init__(
+        self, backlog: EmbeddingBacklog, committed: _Committed, watch: Watch, budget: CallBudget
+    ) -> None:
+        self._backlog = backlog
+        self._committed = committed
+        self._watch = watch
+        self._budget = budget
+
+    @property
+    def ready(self) -> Future[None]:
+        """Ends when the call can be answered as asked.
+
+        That is at once for `Wait.DURABLE`, else when every message is searchable, gone, or has
+        failed once. Callbacks run on a thread that embeds: they must be quick and must not call
+        the engine.
+        """
+        return self._watch.done
+
+    def patience(self) -> float:
+        """Seconds to wait for `ready` at most, so that an answer still comes in time."""
+        return max(0.0, self._budget.remaining() - ANSWER_MARGIN_SECONDS)
+
+    def answer(self) -> IndexAnswer:
+        """The answer as of now, PENDING for what is not searchable; quick."""
+        committed = self._committed
+        report = self._backlog.report(committed.rows, self._watch)
+        return IndexAnswer(
+            results=tuple(
+                _result(embeddable, outcome, report)
+                for embeddable, outcome in zip(
+                    committed.embeddable, committed.outcomes, strict=True
+                )
+            ),
+            read_token=committed.read_token,
+            embeddings_computed=report.computed,
+            embeddings_cached=report.cached,
+            durable_us=committed.durable_us,
+        )
+
+
 class IndexUseCase:
     """Stores drafts and sees to it that they become searchable. Thread-safe."""
 
@@ -35,11 +93,20 @@ class IndexUseCase:
         self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
     ) -> IndexAnswer:
         """See `Engine.index`."""
+        ticket = self.begin(resource_id, drafts, wait, budget)
+        # On disk in any case: where time runs out the answer says what is pending.
+        with suppress(TimeoutError):
+            ticket.ready.result(min(ticket.patience(), threading.TIMEOUT_MAX))
+        return ticket.answer()
+
+    def begin(
+        self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
+    ) -> IndexTicket:
+        """See `Engine.begin_index`."""
         started = time.perf_counter_ns()
-        if not drafts:
-            return IndexAnswer((), make_read_token(self._store.store_id, resource_id, 0), 0, 0, 0)
-        self._backlog.check_room(sum(draft.embeddable for draft in drafts))
-        outcomes = self._store.append(resource_id, drafts, budget)
+        if drafts:
+            self._backlog.check_room(sum(draft.embeddable for draft in drafts))
+        outcomes = self._store.append(resource_id, drafts, budget) if drafts else []
         durable_us = (time.perf_counter_ns() - started) // 1000
         # A draft given twice in one call: only its last row is on record, so only that one waits.
         last = {outcome.seq: i for i, outcome in enumerate(outcomes)}
@@ -49,25 +116,21 @@ class IndexUseCase:
             if outcome.pending and last[outcome.seq] == i
         ]
         self._backlog.add(pending)
-        seconds = budget.remaining() - ANSWER_MARGIN_SECONDS if wait is Wait.SEARCHABLE else 0.0
-        report = self._backlog.wait([(r.seq, r.revision) for r in pending], max(0.0, seconds))
-        return IndexAnswer(
-            results=tuple(
-                _result(draft, outcome, report)
-                for draft, outcome in zip(drafts, outcomes, strict=True)
-            ),
-            read_token=make_read_token(
-                self._store.store_id, resource_id, max(o.revision for o in outcomes)
-            ),
-            embeddings_computed=report.computed,
-            embeddings_cached=report.cached,
+        revision = max((outcome.revision for outcome in outcomes), default=0)
+        committed = _Committed(
+            outcomes=outcomes,
+            embeddable=[draft.embeddable for draft in drafts],
+            rows={row.seq: row.revision for row in pending},
+            read_token=make_read_token(self._store.store_id, resource_id, revision),
             durable_us=durable_us,
         )
+        watch = self._backlog.watch(committed.rows if wait is Wait.SEARCHABLE else {})
+        return IndexTicket(self._backlog, committed, watch, budget)
 
 
-def _result(draft: MessageDraft, outcome: AppendOutcome, report: WaitReport) -> IndexResult:
-    if outcome.seq in report.pending and draft.embeddable:
+def _result(embeddable: bool, outcome: AppendOutcome, report: WaitReport) -> IndexResult:
+    if outcome.seq in report.pending and embeddable:
         return IndexResult(Status.PENDING, report.pending[outcome.seq])
-    if not draft.embeddable and outcome.status is not Status.UNCHANGED:
+    if not embeddable and outcome.status is not Status.UNCHANGED:
         return IndexResult(Status.NOT_EMBEDDED)
     return IndexResult(outcome.status)
