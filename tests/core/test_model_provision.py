@@ -8,8 +8,12 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
+import sys
+import threading
 import zipfile
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -266,6 +270,59 @@ def test_another_wheel_is_refused(official: Path, tmp_path: Path, kind: str) -> 
     assert caught.value.reason == "MODEL_SOURCE_UNAVAILABLE"
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_source_that_is_not_there_is_said_whether_needed_or_not(
+    cache: Path, tmp_path: Path, installed: bool
+) -> None:
+    with pytest.raises(ModelUnavailableError, match="is not there; --source takes"):
+        install_model(cache if installed else tmp_path / "new", source=tmp_path / "nonexistent")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_hub_that_does_not_answer_is_asked_once_and_quietly(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, sys\n"
+        "from semanticrecall_core.embedding import sources\n"
+        "from semanticrecall_core.embedding.spec import DEFAULT_MODEL\n"
+        "from semanticrecall_core.types.errors import ModelUnavailableError\n"
+        "try:\n"
+        "    sources.from_hub(DEFAULT_MODEL, pathlib.Path(sys.argv[1]))\n"
+        "except ModelUnavailableError as error:\n"
+        "    print(error.message)\n"
+    )
+    calls: list[bytes] = []
+
+    class Failing(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            calls.append(self.requestline.encode())
+            self.send_error(503)
+
+        def do_GET(self) -> None:
+            self.do_HEAD()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as hub:
+        threading.Thread(target=hub.serve_forever, args=(0.05,), daemon=True).start()
+        environment = {
+            **{k: v for k, v in os.environ.items() if "proxy" not in k.lower()},
+            "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_address[1]}",
+            "HF_HOME": str(tmp_path / "hub"),
+        }
+        ended = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        hub.shutdown()
+    assert ended.stdout == "the Hugging Face hub does not answer\n"
+    assert ended.stderr == ""
+    assert len(calls) == 1
+
+
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An index that is one folder, and no hub; returns the folder."""
@@ -313,13 +370,32 @@ def test_listing_and_removing(cache: Path) -> None:
         ("int8",),
     )
     sizes = {path.name: path.stat().st_size for path in model.folder.iterdir()}
-    assert model.size_bytes == sum(sizes.values()) - sizes["manifest.json"]
+    assert model.size_bytes == sum(sizes.values())
     assert remove_model(cache) == sum(sizes.values())
     assert not model.folder.exists()
     assert list_models(cache) == []
     for act in (remove_model, verify_model):
         with pytest.raises(NotFoundError, match="semanticrecall model list"):
             act(cache)
+
+
+def test_removing_frees_what_is_listed_and_leaves_graphs_of_own_folders(
+    cache: Path, tmp_path: Path
+) -> None:
+    """The graph of one's own copy of the default model carries its name, but is not it."""
+    own = prepare_folder(
+        write_tiny_model(tmp_path / "own"),
+        dataclasses.replace(TINY, name=DEFAULT_MODEL.name),
+        cache,
+    )
+    listed = {model.name: model for model in list_models(cache)}
+    assert set(listed) == {DEFAULT_MODEL.name, own.folder.name}
+    assert listed[own.folder.name].model == DEFAULT_MODEL.name
+    assert {check.file for check in verify_model(cache)} >= {"model.safetensors"}
+    assert remove_model(cache) == listed[DEFAULT_MODEL.name].size_bytes
+    assert [model.name for model in list_models(cache)] == [own.folder.name]
+    assert remove_model(cache, own.folder.name) == listed[own.folder.name].size_bytes
+    assert list_models(cache) == []
 
 
 def test_no_cache_is_no_models(tmp_path: Path) -> None:

