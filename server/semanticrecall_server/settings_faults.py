@@ -44,7 +44,7 @@ def described(error: ValidationError, fields: Mapping[str, FieldInfo]) -> str:
 
 def _described(fault: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> str:
     if not fault["loc"]:
-        return fault["msg"].removeprefix("Value error, ")
+        return str(fault["msg"]).removeprefix("Value error, ")
     name = str(fault["loc"][0])
     field = fields.get(name)
     if field is None:
