@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from semanticrecall_core.types.errors import CancelledError, DeadlineExceededError
 from semanticrecall_core.types.filters import parse_filter
 from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import (
     TIME_NS_MAX,
     TIME_NS_MIN,
+    CallBudget,
     ForgetTarget,
     ListQuery,
     Role,
@@ -241,7 +243,7 @@ def test_filters_mean_what_is_written(
     seqs = {o.seq: d.id for o, d in zip(outcomes, drafts, strict=True)}
     parsed = parse_filter(condition)
     assert parsed is not None
-    found = store.seqs_matching("u", parsed)
+    found = store.seqs_matching("u", parsed, CallBudget.of_seconds(60))
     assert {seqs[seq] for seq in found.tolist()} == expected
     assert found.tolist() == sorted(found.tolist())
 
@@ -250,7 +252,23 @@ def test_keys_that_no_message_carries_are_told(store: MessageStore) -> None:
     append(store, draft("a", metadata_json='{"k":{"n":null},"x.y":1,"l":[{"in":1}]}'), draft("b"))
     append(store, draft("c", metadata_json='{"theirs":1}'), resource="v")
     asked = frozenset({"k", "k.n", "k.m", "x.y", "l", "l.in", "theirs"})
-    assert store.unknown_metadata_keys("u", asked) == ("k.m", "l.in", "theirs", "x.y")
+    budget = CallBudget.of_seconds(60)
+    assert store.unknown_metadata_keys("u", asked, budget) == ("k.m", "l.in", "theirs", "x.y")
+    assert store.unknown_metadata_keys("u", frozenset({"k.m", "k"}), budget) == ("k.m",)
+    assert store.unknown_metadata_keys("nobody", asked, budget) == tuple(sorted(asked))
+
+
+def test_filters_of_a_call_that_is_over_are_not_read(store: MessageStore) -> None:
+    append(store, draft("a", metadata_json='{"k":1}'))
+    condition = parse_filter({"k": 1})
+    assert condition is not None
+    late = CallBudget.of_seconds(-1)
+    gone = CallBudget(float("inf"), lambda: True)
+    for budget, error in ((late, DeadlineExceededError), (gone, CancelledError)):
+        with pytest.raises(error):
+            store.seqs_matching("u", condition, budget)
+        with pytest.raises(error):
+            store.unknown_metadata_keys("u", frozenset({"k"}), budget)
 
 
 def test_counts_are_of_one_resource_or_of_all(store: MessageStore) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from semanticrecall_core.messages import SqliteMessageStore, open_store
+from semanticrecall_core.messages.filter_sql import compile_filter
+from semanticrecall_core.types.errors import CancelledError
 from semanticrecall_core.types.filters import (
     All,
     Any,
@@ -19,9 +23,12 @@ from semanticrecall_core.types.filters import (
     Filter,
     Not,
     filter_keys,
+    parse_filter,
 )
 from semanticrecall_core.types.values import CallBudget, ForgetTarget, MessageDraft, Role
 from support.model_filter import has_key, holds
+
+LONG = CallBudget(float("inf"))
 
 # Few keys and values, so that filters meet metadata; hard ones, so that quoting matters.
 KEYS = ["a", "b", "é", "a\\b", "a'b", "a b", "$", "[0]", "\u2028", "😀"]
@@ -69,6 +76,23 @@ filters: st.SearchStrategy[Filter] = st.recursive(
     max_leaves=5,
 )
 
+# Many conditions on one path, such as are folded into one.
+one_path = st.builds(
+    lambda parts, together: together(
+        tuple(
+            Not(replace(p, path=("a",))) if negated else replace(p, path=("a",))
+            for p, negated in parts
+        )
+    ),
+    st.lists(st.tuples(conditions(), st.booleans()), min_size=2, max_size=6),
+    st.sampled_from((All, Any)),
+)
+nested = st.builds(
+    lambda parts, together: together(tuple(parts)),
+    st.lists(one_path | one_path.map(Not) | conditions(), min_size=1, max_size=3),
+    st.sampled_from((All, Any)),
+)
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteMessageStore]:
@@ -80,7 +104,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteMessageSto
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     metadata=st.lists(documents, min_size=1, max_size=6),
-    asked=st.lists(filters, min_size=1, max_size=6),
+    asked=st.lists(filters | one_path | nested, min_size=1, max_size=6),
     ascii_only=st.booleans(),
 )
 def test_sql_and_python_agree(
@@ -94,17 +118,17 @@ def test_sql_and_python_agree(
         MessageDraft(str(n), "t", Role.USER, metadata_json=text) for n, text in enumerate(stored)
     ]
     store.forget("u", ForgetTarget(everything=True))
-    outcomes = store.append("u", drafts, CallBudget.of_seconds(60))
+    outcomes = store.append("u", drafts, LONG)
     for condition in asked:
         expected = [
             outcome.seq
             for outcome, text in zip(outcomes, stored, strict=True)
             if holds(condition, text)
         ]
-        assert store.seqs_matching("u", condition).tolist() == expected
+        assert store.seqs_matching("u", condition, LONG).tolist() == expected
         named = filter_keys(condition)
         unknown = {key for key in named if not any(has_key(text, key) for text in stored)}
-        assert store.unknown_metadata_keys("u", named) == tuple(sorted(unknown))
+        assert store.unknown_metadata_keys("u", named, LONG) == tuple(sorted(unknown))
 
 
 @pytest.mark.parametrize("stored", ["9007199254740993", "[9007199254740993]"])
@@ -114,7 +138,7 @@ def test_numbers_compare_as_doubles(store: SqliteMessageStore, stored: str) -> N
     (outcome,) = store.append(
         "u",
         [MessageDraft("a", "t", Role.USER, metadata_json=f'{{"k":{stored}}}')],
-        CallBudget.of_seconds(60),
+        LONG,
     )
     for comparison, found in (
         (Comparison.EQ, [outcome.seq]),
@@ -124,7 +148,7 @@ def test_numbers_compare_as_doubles(store: SqliteMessageStore, stored: str) -> N
         (Comparison.LT, []),
     ):
         condition = Condition(("k",), comparison, (2.0**53,))
-        assert store.seqs_matching("u", condition).tolist() == found
+        assert store.seqs_matching("u", condition, LONG).tolist() == found
 
 
 def test_the_largest_filter_compiles(store: SqliteMessageStore) -> None:
@@ -138,8 +162,48 @@ def test_the_largest_filter_compiles(store: SqliteMessageStore) -> None:
     outcomes = store.append(
         "u",
         [MessageDraft(str(n), "t", Role.USER, metadata_json=f'{{"a":{n}}}') for n in (0, 255, 256)],
-        CallBudget.of_seconds(60),
+        LONG,
     )
     expected = [outcomes[0].seq, outcomes[1].seq]
     for condition in (one, wide, deep):
-        assert store.seqs_matching("u", condition).tolist() == expected
+        assert store.seqs_matching("u", condition, LONG).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("filter_object", "lists_opened"),
+    [
+        ({"$or": [{"tags": f"b{n}"} for n in range(250)]}, 1),
+        ({"$or": [{"tags": {"$in": [n, f"b{n}"]}} for n in range(100)]}, 1),
+        ({"$and": [{"tags": {"$ne": f"b{n}"}} for n in range(250)]}, 1),
+        ({"$or": [{"tags": {"$gt": n}} for n in range(250)]}, 1),
+        ({"$and": [{"tags": {"$lte": f"b{n}"}} for n in range(250)]}, 1),
+        ({"$or": [{"tags": {"$lte": n}} for n in (1, "a")]}, 2),  # types are not mixed
+        ({"$and": [{"tags": f"b{n}"} for n in range(3)]}, 3),  # each may be another element
+    ],
+)
+def test_a_list_is_opened_once_however_many_conditions(
+    filter_object: dict[str, object], lists_opened: int
+) -> None:
+    condition = parse_filter(filter_object)
+    assert condition is not None
+    text = compile_filter(condition, first_parameter=2).text
+    assert text.count("json_each(m.metadata") == lists_opened
+
+
+def test_a_filter_ends_while_it_runs_when_its_caller_goes(store: SqliteMessageStore) -> None:
+    store.forget("u", ForgetTarget(everything=True))
+    drafts = [MessageDraft(str(n), "t", Role.USER, metadata_json='{"a":1}') for n in range(1000)]
+    store.append("u", drafts, LONG)
+    paths = [{f"k{n}": 1} for n in range(250)]
+    condition = parse_filter({"$or": paths})
+    assert condition is not None
+    for ask in (
+        lambda budget: store.seqs_matching("u", condition, budget),
+        lambda budget: store.unknown_metadata_keys("u", filter_keys(condition), budget),
+    ):
+        asked = count()
+        with pytest.raises(CancelledError):
+            ask(CallBudget(float("inf"), lambda asked=asked: next(asked) > 3))
+        # Asked before the statement as well as in it, and not again after it was broken off.
+        assert next(asked) == 5
+        assert ask(LONG) is not None  # the connection is as good as before

@@ -184,11 +184,15 @@ class ModelStore:
     def thread_key(self, resource_id: str, thread_id: str) -> int | None:
         return self._thread_keys.get((resource_id, thread_id))
 
-    def seqs_matching(self, resource_id: str, condition: Filter) -> np.ndarray:
+    def seqs_matching(self, resource_id: str, condition: Filter, budget: CallBudget) -> np.ndarray:
+        budget.check()
         found = [r.seq for r in self._of(resource_id) if holds(condition, r.draft.metadata_json)]
         return np.array(sorted(found), np.int64)
 
-    def unknown_metadata_keys(self, resource_id: str, keys: frozenset[str]) -> tuple[str, ...]:
+    def unknown_metadata_keys(
+        self, resource_id: str, keys: frozenset[str], budget: CallBudget
+    ) -> tuple[str, ...]:
+        budget.check()
         known = {
             key
             for key in keys

@@ -96,7 +96,7 @@ class RecallUseCase:
         budget.check()
         hits: tuple[VectorHit, ...] = ()
         rows: list[StoredMessage] = []
-        conditions = self._conditions(query, vector, info)
+        conditions = self._conditions(query, vector, info, budget)
         for _ in range(SEARCH_ROUNDS_MAX):
             hits = self._search(query, conditions, info)
             rows = self._fetch(query, hits, info)
@@ -144,7 +144,7 @@ class RecallUseCase:
         return hits
 
     def _conditions(
-        self, query: RecallQuery, vector: FloatRows, info: RecallInfo
+        self, query: RecallQuery, vector: FloatRows, info: RecallInfo, budget: CallBudget
     ) -> VectorQuery | None:
         """The search to make; None where the thread asked for does not exist."""
         started = time.perf_counter_ns()
@@ -162,8 +162,8 @@ class RecallUseCase:
             time_to_ns=query.time_to_ns,
         )
         if query.filter is not None:
-            self._check_filter_keys(query.resource_id, query.filter, info)
-            allowed = self._store.seqs_matching(query.resource_id, query.filter)
+            self._check_filter_keys(query.resource_id, query.filter, info, budget)
+            allowed = self._store.seqs_matching(query.resource_id, query.filter, budget)
             conditions = replace(conditions, allowed_seqs=allowed)
         if query.excluded_ids:
             excluded = self._store.seqs_of_ids(query.resource_id, query.excluded_ids)
@@ -171,9 +171,11 @@ class RecallUseCase:
         info.search_us += _microseconds_since(started)
         return conditions
 
-    def _check_filter_keys(self, resource_id: str, condition: Filter, info: RecallInfo) -> None:
+    def _check_filter_keys(
+        self, resource_id: str, condition: Filter, info: RecallInfo, budget: CallBudget
+    ) -> None:
         """Refuse a key that nothing carries: a misspelt `$ne` would otherwise allow everything."""
-        unknown = self._store.unknown_metadata_keys(resource_id, filter_keys(condition))
+        unknown = self._store.unknown_metadata_keys(resource_id, filter_keys(condition), budget)
         info.unknown_filter_keys = unknown
         strict = filter_keys(condition, with_exists=False) - self._limits.filter_keys
         refused = [key for key in unknown if key in strict]

@@ -24,6 +24,7 @@ from ..types.errors import (
     UnavailableError,
     UnsafeEnvironmentError,
 )
+from ..types.values import CallBudget
 from .schema import PAGE_BYTES
 
 SQLITE_VERSION_MIN = (3, 51, 3)  # older ones can damage the log while it is reset
@@ -33,6 +34,7 @@ _READER_CACHE_KIB = 8 << 10
 _BUSY_TIMEOUT_MS = 2_000
 _READ_WAIT_S = 10.0
 _STATEMENTS_CACHED = 200
+_STEPS_BETWEEN_CHECKS = 2_000  # of SQLite's machine; some tenths of a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +109,22 @@ class ReaderPool:
         self._closed = False
 
     @contextmanager
-    def read(self) -> Generator[apsw.Connection]:
+    def read(self, budget: CallBudget | None = None) -> Generator[apsw.Connection]:
         """One read transaction: every statement inside sees the same state.
 
+        Args:
+            budget: when it is over, the statement that runs is broken off.
+
         Raises:
+            DeadlineExceededError, CancelledError: the budget is over.
             ResourceExhaustedError: no connection became free.
             UnavailableError: the store is closed, or the disk does not answer.
             CorruptDataError: SQLite or a text's encoding found damage.
         """
-        if not self._places.acquire(timeout=_READ_WAIT_S):
+        wait_s = _READ_WAIT_S if budget is None else min(_READ_WAIT_S, budget.remaining())
+        if not self._places.acquire(timeout=wait_s):
+            if budget is not None:
+                budget.check()
             raise ResourceExhaustedError("too many reads at once")
         try:
             if self._closed:
@@ -123,7 +132,8 @@ class ReaderPool:
             connection = self._taken()
             try:
                 connection.execute("BEGIN")
-                yield connection
+                with _broken_off_after(connection, budget):
+                    yield connection
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -148,6 +158,25 @@ class ReaderPool:
         while self._idle:
             self._idle.pop().close()
         self._places.release(max(taken, 1))
+
+
+@contextmanager
+def _broken_off_after(connection: apsw.Connection, budget: CallBudget | None) -> Generator[None]:
+    """Inside, statements raise what `budget.check` raises, soon after it does."""
+    if budget is None:
+        yield
+        return
+
+    def is_over() -> bool:
+        budget.check()
+        return False
+
+    is_over()
+    connection.set_progress_handler(is_over, _STEPS_BETWEEN_CHECKS)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None)
 
 
 @contextmanager

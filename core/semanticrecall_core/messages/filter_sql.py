@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..types.filters import All, Any, Comparison, Condition, Filter, Not, Scalar
+from .filter_folding import folded
 
 _OPERATORS = {
     Comparison.GT: ">",
@@ -37,7 +38,7 @@ class SqlCondition:
 def compile_filter(condition: Filter, *, first_parameter: int) -> SqlCondition:
     """The SQL for a filter; its parameters are numbered from `first_parameter`."""
     compiler = _Compiler(first_parameter)
-    text = compiler.expression(condition)
+    text = compiler.expression(folded(condition))
     return SqlCondition(text, tuple(compiler.bindings))
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _RESOURCE = "(SELECT resource_key FROM resources WHERE resource_id = ?1)"
 _THREAD = f"(SELECT thread_key FROM threads WHERE thread_id = ?2 AND resource_key = {_RESOURCE})"
+_KEYS_ONE_BY_ONE = 4
 _FourCounts = tuple[int, int, int, int]
 _FiveCounts = tuple[int, int, int, int, int]
 _MESSAGE = f"SELECT {MESSAGE_COLUMNS} FROM messages m"
@@ -91,16 +92,26 @@ def seqs_matching(connection: apsw.Connection, resource_id: str, condition: Filt
 def unknown_metadata_keys(
     connection: apsw.Connection, resource_id: str, dotted_keys: frozenset[str]
 ) -> tuple[str, ...]:
-    """Those that no message carries; stops at the first message that has the key."""
-    text = (
-        f"SELECT EXISTS (SELECT 1 FROM messages m WHERE m.resource_key = {_RESOURCE}"
-        " AND json_type(m.metadata, ?2) IS NOT NULL)"
-    )
-    return tuple(
-        key
-        for key in sorted(dotted_keys)
-        if not connection.execute(text, (resource_id, json_path(key.split(".")))).get
-    )
+    """Those that no message carries.
+
+    A few keys are looked for one by one, each up to the first message that has it; for many, one
+    pass that parses each message's metadata once.
+    """
+    keys = sorted(dotted_keys)
+    paths = [json_path(key.split(".")) for key in keys]
+    if len(keys) <= _KEYS_ONE_BY_ONE:
+        text = (
+            f"SELECT EXISTS (SELECT 1 FROM messages m WHERE m.resource_key = {_RESOURCE}"
+            " AND json_type(m.metadata, ?2) IS NOT NULL)"
+        )
+        found = [connection.execute(text, (resource_id, path)).get for path in paths]
+    else:
+        columns = (f"max(json_type(m.metadata, ?{n}) IS NOT NULL)" for n in range(2, len(keys) + 2))
+        found = connection.execute(
+            f"SELECT {', '.join(columns)} FROM messages m WHERE m.resource_key = {_RESOURCE}",
+            (resource_id, *paths),
+        ).get
+    return tuple(key for key, there in zip(keys, found, strict=True) if not there)
 
 
 def windows(connection: apsw.Connection, query: WindowQuery) -> list[StoredMessage]:

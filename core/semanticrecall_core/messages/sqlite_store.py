@@ -178,14 +178,16 @@ class SqliteMessageStore:
         with self._readers.read() as connection:
             return reading.thread_key(connection, resource_id, thread_id)
 
-    def seqs_matching(self, resource_id: str, condition: Filter) -> IntColumn:
+    def seqs_matching(self, resource_id: str, condition: Filter, budget: CallBudget) -> IntColumn:
         """Sorted seqs of the resource's messages whose metadata match."""
-        with self._readers.read() as connection:
+        with self._readers.read(budget) as connection:
             return reading.seqs_matching(connection, resource_id, condition)
 
-    def unknown_metadata_keys(self, resource_id: str, keys: frozenset[str]) -> tuple[str, ...]:
+    def unknown_metadata_keys(
+        self, resource_id: str, keys: frozenset[str], budget: CallBudget
+    ) -> tuple[str, ...]:
         """Those of `keys` that no message of the resource carries, sorted."""
-        with self._readers.read() as connection:
+        with self._readers.read(budget) as connection:
             return reading.unknown_metadata_keys(connection, resource_id, keys)
 
     def seqs_of_ids(self, resource_id: str, message_ids: Sequence[str]) -> IntColumn:

@@ -107,12 +107,21 @@ class MessageStore(Protocol):
         """The key of a thread, None where there is none."""
         ...
 
-    def seqs_matching(self, resource_id: str, condition: Filter) -> IntColumn:
-        """Sorted seqs of the resource's messages whose metadata match."""
+    def seqs_matching(self, resource_id: str, condition: Filter, budget: CallBudget) -> IntColumn:
+        """Sorted seqs of the resource's messages whose metadata match.
+
+        The cost of a filter is its caller's choice: raises DeadlineExceededError or CancelledError
+        soon after the budget is over.
+        """
         ...
 
-    def unknown_metadata_keys(self, resource_id: str, keys: frozenset[str]) -> tuple[str, ...]:
-        """Those of `keys` (dotted) that no message of the resource carries, sorted."""
+    def unknown_metadata_keys(
+        self, resource_id: str, keys: frozenset[str], budget: CallBudget
+    ) -> tuple[str, ...]:
+        """Those of `keys` (dotted) that no message of the resource carries, sorted.
+
+        Raises as `seqs_matching`.
+        """
         ...
 
     def seqs_of_ids(self, resource_id: str, message_ids: Sequence[str]) -> IntColumn:
