@@ -1,8 +1,8 @@
 """The command line `semanticrecall`. Needs typer and rich: the extra `[cli]`.
 
-Exit codes: 0 done; 1 the server refused or failed; 2 the command line is wrong; 3 no answer (not
-running, draining, too late, too busy); 4 done in part (some lines or messages were refused, or
-`verify` found something); 130 interrupted.
+Exit codes: 0 done; 1 the server refused or failed; 2 the command line is wrong; 3 no sidecar
+reached, or it drains, is too late or too busy; 4 done in part (some lines or messages were refused,
+or `verify` found something); 130 interrupted.
 
 `--format json` writes one JSON document, or JSON Lines where the answer is a list (`history`,
 `threads`, `get`, `export`, `verify`). Its keys are those of the Python client and stay.
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import sys
 
+_SERVER_COMMANDS = ("serve", "model", "demo")
+
 
 def main() -> None:
     """Entry point of `semanticrecall`."""
@@ -20,9 +22,11 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in {"typer", "rich", "click"}:
             raise
+        # What starts a sidecar, or keeps its models, needs the sidecar as well.
+        extra = "server" if sys.argv[1:2] and sys.argv[1] in _SERVER_COMMANDS else "cli"
         sys.stderr.write(
             "semanticrecall: the command line needs typer and rich: "
-            "pip install 'semanticrecall-sidecar[cli]'\n"
+            f"pip install 'semanticrecall-sidecar[{extra}]'\n"
         )
         sys.exit(2)
     run()

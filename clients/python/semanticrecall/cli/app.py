@@ -9,7 +9,8 @@ from typing import cast
 import typer
 
 from .. import __version__
-from . import care, demo, files, memory
+from . import care, demo, files, forgetting, memory
+from .help import Group
 
 PLUGINS = "semanticrecall.commands"
 INTERRUPTED = 130
@@ -20,12 +21,13 @@ SERVER_HELP = {
 
 app = typer.Typer(
     name="semanticrecall",
+    cls=Group,
     help="Semantic recall over conversation history, from a sidecar.\n\n"
     "New here? [bold]semanticrecall demo[/] shows it with a small conversation. "
     "[bold]semanticrecall COMMAND --help[/] has examples.",
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no answer, 4 done in part, "
-    "130 interrupted.",
-    no_args_is_help=True,
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no sidecar reached (or too "
+    "busy, too late), 4 done in part, 130 interrupted.",
+    invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -40,11 +42,14 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _top(
+    context: typer.Context,
     version: bool = typer.Option(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version."
     ),
 ) -> None:
     del version
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def _add_plugin(found: EntryPoint) -> None:
@@ -75,6 +80,7 @@ def _add_plugin(found: EntryPoint) -> None:
 
 demo.register(app)
 memory.register(app)
+forgetting.register(app)
 files.register(app)
 care.register(app)
 for _entry in sorted(entry_points(group=PLUGINS), key=lambda entry: entry.name):

@@ -95,14 +95,14 @@ class SnapshotFlags(Flags):
 
 
 def snapshot(flags: SnapshotFlags) -> None:
-    """Write a snapshot of the store, or list the snapshots."""
+    """Write a snapshot of the store, or list the snapshots. (Not in this version.)"""
     with flags.client() as memory:
         found = memory.list_snapshots() if flags.list else (memory.create_snapshot(),)
     if flags.output.as_json:
         flags.output.json(found if flags.list else found[0])
     else:
         flags.output.table(
-            ("snapshot", "made", "messages", "size"),
+            ("snapshot", f"made ({flags.output.zone_name})", "messages", "size"),
             ((s.name, s.create_time, s.messages, bytes_shown(s.bytes)) for s in found),
         )
 
@@ -113,7 +113,7 @@ class ReembedFlags(Flags):
 
 
 def reembed(flags: ReembedFlags) -> None:
-    """Make all vectors anew with the server's model."""
+    """Make all vectors anew with the server's model. (Not in this version.)"""
     output = flags.output
     last = ReembedProgress(0, 0)
     columns = (TextColumn("re-embedding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import shutil
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Generator
@@ -24,7 +27,7 @@ from ..values import IndexBatch, Message, Status
 from .flags import EXIT_ERROR, Flags, command
 from .output import Output
 from .reading import MessageReader
-from .recalled import cost_line, recalled_messages
+from .recalled import recalled_messages, show_cost
 from .sidecar_process import SidecarFailedError, SidecarProcess
 
 RESOURCE = "demo-sam"
@@ -79,7 +82,7 @@ def demo(flags: DemoFlags) -> None:
             for question in QUESTIONS:
                 _ask(output, memory, question)
             if not flags.once:
-                _serve_on(output, started)
+                _serve_on(output, started, kept=flags.data_dir is not None)
     except KeyboardInterrupt:
         output.note("Stopped.")
     except SidecarFailedError as error:
@@ -167,17 +170,18 @@ def _ask(output: Output, memory: RecallClient, question: str) -> None:
         return
     output.console.print()
     output.console.print(Text.assemble(("? ", "bold magenta"), (question, "bold")))
-    output.console.print(recalled_messages(result, question, output.console.width))
-    cost = f"{cost_line(result)} · round trip {round_trip_ms:.1f} ms"
-    output.console.print(cost, style="dim", markup=False)
+    output.console.print(recalled_messages(output, result, question))
+    show_cost(output, result, f"round trip {round_trip_ms:.1f} ms")
 
 
-def _serve_on(output: Output, started: Started) -> None:
+def _serve_on(output: Output, started: Started, *, kept: bool) -> None:
     if not output.as_json:
         _show_how_to_connect(output, started.address)
     if started.process is None:
         return
     output.note(f"\nServing at {started.address} until Ctrl-C.")
+    if not kept:
+        output.note("Then what was indexed here is deleted; --data-dir FOLDER keeps it.")
     while not started.process.ended(CHECK_SECONDS):
         pass
     raise SidecarFailedError("it ended by itself")
@@ -198,11 +202,27 @@ def _show_how_to_connect(output: Output, address: str) -> None:
         f"semanticrecall threads {RESOURCE}{flag}\n"
         f"semanticrecall stats{flag}"
     )
-    for title, text, language in (("Python", python, "python"), ("shell", shell, "bash")):
-        # At the left edge and without a frame, so that it can be copied as it is.
+    if not _on_path():
+        shell = shell.replace("semanticrecall ", f"{_typed('semanticrecall')} ")
+    interpreter = _typed(Path(sys.executable).name)
+    listed = ((f"Python ({interpreter})", python, "python"), ("the shell", shell, "bash"))
+    for title, text, language in listed:
+        # At the left edge and without a frame, never folded: so that it can be copied.
         code = Syntax(text, language, theme="ansi_dark", background_color="default")
-        output.console.print(f"\n[bold]From {title}[/]")
-        output.console.print(code)
+        output.console.print(Text(f"\nFrom {title}", style="bold"))
+        output.console.print(code, soft_wrap=True)
+
+
+def _on_path() -> bool:
+    """Whether a shell finds the command of this installation by its name."""
+    found = shutil.which("semanticrecall")
+    return found is not None and Path(found).parent == Path(sys.executable).parent
+
+
+def _typed(name: str) -> str:
+    """A program of this installation as it is typed here, where it may not be on PATH."""
+    path, here = Path(sys.executable).parent / name, Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def register(app: typer.Typer) -> None:

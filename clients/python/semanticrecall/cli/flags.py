@@ -12,24 +12,29 @@ import inspect
 import os
 import sys
 import typing
+import zoneinfo
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.markup import escape
+from typer.models import ArgumentInfo, OptionInfo
 
 from ..client import RecallClient
 from ..connection import DEFAULT_ADDRESS, Tls
 from ..errors import (
     FAIL_OPEN_ERRORS,
+    NO_CONNECTION,
+    UNREACHABLE,
     InvalidArgumentError,
     SemanticRecallError,
     UnauthenticatedError,
+    UnimplementedError,
 )
+from .help import Command, help_text
 from .output import Output
 
 EXIT_ERROR = 1
@@ -56,7 +61,9 @@ class Flags:
         str,
         typer.Option(
             envvar="SEMANTICRECALL_ADDRESS",
-            help="Where the sidecar is: HOST:PORT or unix:/path/to.sock.",
+            show_envvar=False,
+            metavar="ADDRESS",
+            help="HOST:PORT or unix:/path/to.sock (or SEMANTICRECALL_ADDRESS).",
             rich_help_panel=CONNECTION,
         ),
     ] = DEFAULT_ADDRESS
@@ -64,28 +71,43 @@ class Flags:
         Path | None,
         typer.Option(
             envvar="SEMANTICRECALL_TOKEN_FILE",
-            help="File with the token, where the server wants one (or SEMANTICRECALL_TOKEN).",
+            show_envvar=False,
+            metavar="FILE",
+            help="Holds the token, where one is wanted (or SEMANTICRECALL_TOKEN_FILE; or "
+            "SEMANTICRECALL_TOKEN, the token itself).",
             rich_help_panel=CONNECTION,
         ),
     ] = None
     tls_ca_file: Annotated[
         Path | None,
         typer.Option(
-            help="Use TLS and trust the authorities of this PEM file.", rich_help_panel=CONNECTION
+            metavar="FILE",
+            help="Use TLS and trust the authorities of this PEM file.",
+            rich_help_panel=CONNECTION,
         ),
     ] = None
     timeout: Annotated[
         float,
-        typer.Option(help="Seconds a call may take.", min=0.001, rich_help_panel=CONNECTION),
+        typer.Option(
+            metavar="SECONDS",
+            help="What a call may take.",
+            min=0.001,
+            rich_help_panel=CONNECTION,
+        ),
     ] = 30.0
     format: Annotated[
         Format, typer.Option("--format", "-f", help="A table for people, or JSON.")
     ] = Format.TABLE
 
     @property
+    def zone(self) -> tzinfo:
+        """Of the times that are shown and read."""
+        return UTC
+
+    @property
     def output(self) -> Output:
         """Where and how to write."""
-        return Output(as_json=self.format is Format.JSON)
+        return Output(as_json=self.format is Format.JSON, zone=self.zone)
 
     @contextlib.contextmanager
     def client(self) -> Generator[RecallClient, None, None]:
@@ -101,6 +123,45 @@ class Flags:
             yield memory
 
 
+@dataclass(frozen=True, kw_only=True)
+class TimedFlags(Flags):
+    """The flags of a command that shows or reads times."""
+
+    time_zone: Annotated[
+        str,
+        typer.Option(
+            metavar="ZONE",
+            help="Zone of times shown, and of times given without one; e.g. Europe/Berlin.",
+        ),
+    ] = "UTC"
+
+    @property
+    def zone(self) -> tzinfo:
+        """Of the times that are shown and read."""
+        if self.time_zone == "UTC":
+            return UTC
+        try:
+            return zoneinfo.ZoneInfo(self.time_zone)
+        except (KeyError, OSError, ValueError):
+            raise typer.BadParameter(
+                f"--time-zone: {self.time_zone!r} is not a zone; write one like Europe/Berlin"
+            ) from None
+
+    def moment(self, text: str) -> datetime:
+        """A time of the command line: ISO 8601; without a zone it is that of --time-zone.
+
+        Raises:
+            typer.BadParameter: it is not a time.
+        """
+        try:
+            given = datetime.fromisoformat(text)
+        except ValueError:
+            raise typer.BadParameter(
+                f"{text!r} is not a time; write 2024-05-01 or 2024-05-01T14:00:00Z"
+            ) from None
+        return (given if given.tzinfo else given.replace(tzinfo=self.zone)).astimezone(UTC)
+
+
 def _read_token(path: Path) -> str:
     try:
         with path.open(encoding="utf-8") as file:
@@ -113,13 +174,14 @@ FlagsT = TypeVar("FlagsT", bound=Flags)
 
 
 def command(
-    app: typer.Typer, name: str, *, panel: str, examples: str
+    app: typer.Typer, name: str, *, panel: str, examples: str, formats: str = ""
 ) -> Callable[[Callable[[FlagsT], None]], Callable[[FlagsT], None]]:
     """Register a function of one `Flags` dataclass as a command.
 
     Args:
         panel: the group of commands in the overview.
         examples: command lines that teach, one a line.
+        formats: of the files that it reads, kept line by line.
     """
 
     def register(function: Callable[[FlagsT], None]) -> Callable[[FlagsT], None]:
@@ -128,7 +190,7 @@ def command(
 
         def run(**given: Any) -> None:
             flags = kind(**given)
-            with errors_told(flags.output, flags.address):
+            with errors_told(name, flags):
                 function(flags)
 
         parameters = [
@@ -142,9 +204,8 @@ def command(
         ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {}
-        lines = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
-        text = f"{inspect.getdoc(function)}\n\n\b\n[bold]Examples[/]\n{escape(lines)}"
-        app.command(name, help=text, rich_help_panel=panel)(run)
+        text = help_text(function, formats, examples)
+        app.command(name, cls=Command, help=text, rich_help_panel=panel)(run)
         return function
 
     return register
@@ -157,14 +218,14 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _own_first(kind: type[Flags]) -> list[dataclasses.Field[Any]]:
-    shared = {field.name for field in dataclasses.fields(Flags)}
+    shared = {field.name for field in dataclasses.fields(TimedFlags)}
     fields = dataclasses.fields(kind)
     own = [field for field in fields if field.name not in shared]
     return own + [field for field in fields if field.name in shared]
 
 
 @contextlib.contextmanager
-def errors_told(output: Output, address: str) -> Generator[None, None, None]:
+def errors_told(command_name: str, flags: Flags) -> Generator[None, None, None]:
     """End with one clear line and an exit code where a call fails."""
     try:
         yield
@@ -172,34 +233,61 @@ def errors_told(output: Output, address: str) -> Generator[None, None, None]:
         # The reader (`head`, say) has enough. Keep Python from complaining at exit as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except SemanticRecallError as error:
-        output.error(_told(error, address))
+        flags.output.error(_told(error, command_name, flags))
         if isinstance(error, FAIL_OPEN_ERRORS) and error.retryable:
             raise typer.Exit(EXIT_NO_ANSWER) from None
         usage = isinstance(error, InvalidArgumentError)
         raise typer.Exit(EXIT_USAGE if usage else EXIT_ERROR) from None
 
 
-def _told(error: SemanticRecallError, address: str) -> str:
-    if error.reason == "UNREACHABLE":
+def _told(error: SemanticRecallError, command_name: str, flags: Flags) -> str:
+    if error.reason == UNREACHABLE:
         return (
-            f"no sidecar answers at {address}. Start one with `semanticrecall serve`, try "
+            f"no sidecar answers at {flags.address}. Start one with `semanticrecall serve`, try "
             "`semanticrecall demo`, or name another with --address."
+        )
+    if error.reason == NO_CONNECTION:
+        return (
+            f"something listens at {flags.address}, but no connection came about. Does it use "
+            "TLS? Give --tls-ca-file, the authority of its certificate, then and only then."
         )
     if isinstance(error, UnauthenticatedError):
         return f"{error.message} (--token-file or SEMANTICRECALL_TOKEN)"
+    if isinstance(error, UnimplementedError):
+        return f"`{command_name}`: {error.message}"
+    if isinstance(error, InvalidArgumentError) and error.violations:
+        return "; ".join(
+            f"{flag_of(type(flags), v.field)}: {v.description}" for v in error.violations
+        )
     return error.message
 
 
-def parse_time(text: str) -> datetime:
-    """A time of the command line: ISO 8601; without a zone it is this machine's.
+# Fields of the contract whose flags are called otherwise.
+_FLAG_NAMES = {
+    "resource_id": "resource",
+    "to_resource_id": "to_resource",
+    "thread_id": "thread",
+    "message_ids": "message",
+    "message_range.before": "before",
+    "message_range.after": "after",
+    "create_time_from": "since",
+    "create_time_to": "until",
+    "create_time_before": "before",
+    "roles": "role",
+    "exclude_message_ids": "exclude",
+    "ranking.mode": "mode",
+    "token": "token_file",
+    "tls": "tls_ca_file",
+}
 
-    Raises:
-        typer.BadParameter: it is none.
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write 2024-05-01 or 2024-05-01T14:00:00Z"
-        ) from None
-    return moment.astimezone(UTC)
+
+def flag_of(kind: type[Flags], field: str) -> str:
+    """What the command line calls a field of the contract; the field itself where it has none."""
+    name = _FLAG_NAMES.get(field, field)
+    hint = typing.get_type_hints(kind, include_extras=True).get(name)
+    for declared in getattr(hint, "__metadata__", ()):
+        if isinstance(declared, OptionInfo):
+            return f"--{name.replace('_', '-')}"
+        if isinstance(declared, ArgumentInfo):
+            return name.upper()
+    return field

@@ -12,7 +12,6 @@ from typing import Annotated, Any, cast
 import typer
 from rich.text import Text
 
-from ..results import ForgetResult
 from ..values import (
     ContextFormat,
     EmbedRole,
@@ -26,8 +25,8 @@ from ..values import (
     Role,
     Scope,
 )
-from .flags import EXIT_IN_PART, Flags, command, parse_time
-from .output import Output, local_time, plain
+from .flags import EXIT_IN_PART, Flags, TimedFlags, command
+from .output import Output, plain
 from .recalled import excerpt, show_recall, writer
 
 PANEL = "Memory"
@@ -49,7 +48,14 @@ class RoleName(StrEnum):
     TOOL = "tool"
 
 
-Roles = Annotated[list[RoleName], typer.Option("--role", help="Only this role. Repeatable.")]
+Roles = Annotated[
+    list[RoleName],
+    typer.Option(
+        "--role",
+        metavar="ROLE",
+        help="Only this role: user, assistant, system or tool. Repeatable.",
+    ),
+]
 
 
 def _roles(names: Iterable[RoleName]) -> list[Role]:
@@ -67,7 +73,7 @@ def _object(text: str, flag: str) -> dict[str, JsonValue]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexFlags(Flags):
+class IndexFlags(TimedFlags):
     """Flags of `index`."""
 
     resource: Resource
@@ -75,7 +81,9 @@ class IndexFlags(Flags):
     texts: Annotated[
         list[str], typer.Argument(help="What was said; several are several messages. - is stdin.")
     ]
-    role: Annotated[RoleName, typer.Option(help="Who said it.")] = RoleName.USER
+    role: Annotated[
+        RoleName, typer.Option(metavar="ROLE", help="Who said it: user, assistant, system or tool.")
+    ] = RoleName.USER
     author: Annotated[str, typer.Option(help="Name of the writer.")] = ""
     id: Annotated[str, typer.Option(help="The message's id. Default: a new one.")] = ""
     time: Annotated[str, typer.Option(help="When it was said. Default: now.")] = ""
@@ -90,7 +98,7 @@ def index(flags: IndexFlags) -> None:
     if flags.id:
         fields["id"] = flags.id
     if flags.time:
-        fields["create_time"] = parse_time(flags.time)
+        fields["create_time"] = flags.moment(flags.time)
     if flags.metadata:
         fields["metadata"] = _object(flags.metadata, "--metadata")
     said = [_stdin() if text == "-" else text for text in flags.texts]
@@ -139,7 +147,7 @@ class ModeName(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecallFlags(Flags):
+class RecallFlags(TimedFlags):
     """Flags of `recall`."""
 
     resource: Resource
@@ -161,17 +169,21 @@ class RecallFlags(Flags):
     since: Since = ""
     until: Until = ""
     exclude: Annotated[
-        list[str], typer.Option(help="Id of a message to leave out. Repeatable.")
+        list[str], typer.Option(metavar="ID", help="Id of a message to leave out. Repeatable.")
     ] = field(default_factory=list[str])
-    mode: Annotated[ModeName | None, typer.Option(help="How to rank. Default: the best.")] = None
+    mode: Annotated[
+        ModeName | None,
+        typer.Option(help="How to rank: dense. (lexical and hybrid: not in this version.)"),
+    ] = None
     context: Annotated[
         ContextName, typer.Option(help="Print the text for a prompt, written like this.")
     ] = ContextName.NONE
-    time_zone: Annotated[str, typer.Option(help="Zone of dates in --context.")] = "UTC"
 
 
 def recall(flags: RecallFlags) -> None:
     """Find the messages that matter to a query, with their neighbours."""
+    if flags.this_thread and not flags.thread:
+        raise typer.BadParameter("--this-thread needs --thread")
     with flags.client() as memory:
         result = memory.recall(flags.resource, flags.query, **_recall_options(flags))
     if flags.output.as_json:
@@ -198,57 +210,16 @@ def _recall_options(flags: RecallFlags) -> RecallOptions:
     if flags.filter:
         options["filter"] = _object(flags.filter, "--filter")
     if flags.since:
-        options["create_time_from"] = parse_time(flags.since)
+        options["create_time_from"] = flags.moment(flags.since)
     if flags.until:
-        options["create_time_to"] = parse_time(flags.until)
+        options["create_time_to"] = flags.moment(flags.until)
     if flags.mode is not None:
         options["ranking"] = Ranking(mode=Mode[flags.mode.name])
     return options
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForgetFlags(Flags):
-    """Flags of `forget`."""
-
-    resource: Resource
-    message: Annotated[
-        list[str], typer.Option("--message", "-m", help="Id of a message. Repeatable.")
-    ] = field(default_factory=list[str])
-    thread: Thread = ""
-    before: Annotated[str, typer.Option(help="All messages created before this time.")] = ""
-    everything: Annotated[bool, typer.Option("--everything", help="All of the resource.")] = False
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
-
-
-def forget(flags: ForgetFlags) -> None:
-    """Remove messages from every answer at once. It cannot be taken back."""
-    chosen = [bool(flags.message), bool(flags.thread), bool(flags.before), flags.everything]
-    if sum(chosen) != 1:
-        raise typer.BadParameter("give one of --message, --thread, --before, --everything")
-    if not (flags.yes or flags.message):
-        what = "everything" if flags.everything else "that"
-        typer.confirm(f"Forget {what} of {plain(flags.resource)} for good?", abort=True, err=True)
-    with flags.client() as memory:
-        result: ForgetResult
-        if flags.message:
-            result = memory.forget_messages(flags.resource, list(flags.message))
-        elif flags.thread:
-            result = memory.forget_thread(flags.resource, flags.thread)
-        elif flags.before:
-            result = memory.forget_before(flags.resource, parse_time(flags.before))
-        else:
-            result = memory.forget_everything(flags.resource)
-    if flags.output.as_json:
-        flags.output.json(result)
-    else:
-        flags.output.console.print(
-            f"Forgot {result.messages:,} messages, {result.vectors:,} vectors, "
-            f"{result.threads:,} threads."
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class HistoryFlags(Flags):
+class HistoryFlags(TimedFlags):
     """Flags of `history`."""
 
     resource: Resource
@@ -266,9 +237,9 @@ def history(flags: HistoryFlags) -> None:
     """Show messages in the order they were said (JSON Lines with --format json)."""
     options: ListOptions = {"thread_id": flags.thread, "roles": _roles(flags.role)}
     if flags.since:
-        options["create_time_from"] = parse_time(flags.since)
+        options["create_time_from"] = flags.moment(flags.since)
     if flags.until:
-        options["create_time_to"] = parse_time(flags.until)
+        options["create_time_to"] = flags.moment(flags.until)
     if not flags.all:
         options["newest_first"], options["limit"] = True, flags.last
     with flags.client() as memory:
@@ -284,17 +255,20 @@ def show_messages(output: Output, messages: Iterable[Message]) -> None:
     thread_id: str | None = None
     for message in messages:
         if message.thread_id != thread_id:
+            zone = f"  (times: {output.zone_name})" if thread_id is None else ""
             thread_id = message.thread_id
-            output.console.print(Text(f"── {plain(thread_id)}", style="bold"))
-        when = local_time(message.create_time) if message.create_time else ""
+            output.console.print(Text.assemble((f"── {plain(thread_id)}", "bold"), (zone, "dim")))
+        when = output.time(message.create_time) if message.create_time else ""
         shown = excerpt(message.text) or f"({plain(message.payload_type) or 'no text'})"
         output.console.print(
             Text.assemble((f"{when} ", "dim"), (f"{writer(message)}: ", "bold cyan"), shown)
         )
+    if thread_id is None:
+        output.note("No messages.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThreadsFlags(Flags):
+class ThreadsFlags(TimedFlags):
     """Flags of `threads`."""
 
     resource: Resource
@@ -307,14 +281,16 @@ def threads(flags: ThreadsFlags) -> None:
         if flags.output.as_json:
             flags.output.json_lines(listed)
             return
-        flags.output.table(
-            ("thread", "messages", "first", "last"),
-            ((t.thread_id, t.messages, t.first_create_time, t.last_create_time) for t in listed),
-        )
+        rows = [(t.thread_id, t.messages, t.first_create_time, t.last_create_time) for t in listed]
+    if not rows:
+        flags.output.note("No threads.")
+        return
+    zone = flags.output.zone_name
+    flags.output.table(("thread", "messages", f"first ({zone})", f"last ({zone})"), rows)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GetFlags(Flags):
+class GetFlags(TimedFlags):
     """Flags of `get`."""
 
     resource: Resource
@@ -334,7 +310,7 @@ def get(flags: GetFlags) -> None:
             "thread": message.thread_id,
             "role": message.role.name.lower(),
             "author": message.author,
-            "time": message.create_time,
+            f"time ({flags.output.zone_name})": message.create_time,
             "group": message.group_id,
             "metadata": json.dumps(message.metadata, ensure_ascii=False)
             if message.metadata
@@ -414,8 +390,9 @@ def register(app: typer.Typer) -> None:
         panel=PANEL,
         examples="""
         semanticrecall index user-42 kitchen "My dog Rex is allergic to chicken"
-        semanticrecall index user-42 kitchen "Noted!" --role assistant --time 2024-05-01T14:00:00Z
-        echo "a long text" | semanticrecall index user-42 kitchen - --metadata '{"project": "A"}'
+        semanticrecall index user-42 kitchen "Noted!" --role assistant \\
+            --time 2024-05-01T14:00:00Z --metadata '{"project": "A"}'
+        echo "a long text" | semanticrecall index user-42 kitchen -
         """,
     )(index)
     command(
@@ -424,21 +401,12 @@ def register(app: typer.Typer) -> None:
         panel=PANEL,
         examples="""
         semanticrecall recall user-42 "What can Rex not eat?"
-        semanticrecall recall user-42 "plans for the move" -k 8 --since 2024-01-01 --role user
-        semanticrecall recall user-42 "the bug" --filter '{"project": "A"}' --format json
+        semanticrecall recall user-42 "plans for the move" -k 8 --role user
+        semanticrecall recall user-42 "the bug" --since 2024-01-01 --format json
+        semanticrecall recall user-42 "the bug" --filter '{"project": "A"}'
         semanticrecall recall user-42 "the bug" --context default > prompt.txt
         """,
     )(recall)
-    command(
-        app,
-        "forget",
-        panel=PANEL,
-        examples="""
-        semanticrecall forget user-42 --message 1f0c --message 2e1d
-        semanticrecall forget user-42 --thread kitchen
-        semanticrecall forget user-42 --everything --yes
-        """,
-    )(forget)
     command(
         app,
         "history",

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from enum import IntEnum
 from typing import Any
 
@@ -22,10 +22,15 @@ from .jsonlines import message_to_json
 
 
 class Output:
-    """Tables for people, or JSON with stable keys."""
+    """Tables for people, or JSON with stable keys.
 
-    def __init__(self, *, as_json: bool) -> None:
+    Args:
+        zone: of the times in tables; JSON is always in UTC.
+    """
+
+    def __init__(self, *, as_json: bool, zone: tzinfo = UTC) -> None:
         self.as_json = as_json
+        self.zone = zone
         self.console = Console(highlight=False, soft_wrap=False)
         self.notes = Console(stderr=True, highlight=False)
 
@@ -47,8 +52,8 @@ class Output:
             numbers = bool(listed) and all(isinstance(row[position], int) for row in listed)
             table.add_column(name, justify="right" if numbers else "left", overflow="fold")
         for row in listed:
-            table.add_row(*(shown(value) for value in row))
-        self.console.print(table)
+            table.add_row(*(self._shown(value) for value in row))
+        self._print(table)
 
     def pairs(self, values: Mapping[str, object]) -> None:
         """Names and values, one a line."""
@@ -56,8 +61,27 @@ class Output:
         table.add_column(style="bold")
         table.add_column(overflow="fold")
         for name, value in values.items():
-            table.add_row(name, shown(value))
-        self.console.print(table)
+            table.add_row(name, self._shown(value))
+        self._print(table)
+
+    def _print(self, table: Table) -> None:
+        # rich fills every line up to the table's width; who reads a pipe does not want the blanks.
+        with self.console.capture() as captured:
+            self.console.print(table)
+        lines = captured.get().splitlines()
+        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+
+    def _shown(self, value: object) -> str:
+        return self.time(value) if isinstance(value, datetime) else shown(value)
+
+    def time(self, moment: datetime) -> str:
+        """A moment in the zone of this command, to the minute; `zone_name` says which."""
+        return moment.astimezone(self.zone).strftime("%Y-%m-%d %H:%M")
+
+    @property
+    def zone_name(self) -> str:
+        """The zone of the times in tables: UTC, or an IANA name."""
+        return str(self.zone)
 
     def note(self, text: str) -> None:
         """Something beside the answer."""
@@ -103,8 +127,6 @@ def shown(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.3f}"
-    if isinstance(value, datetime):
-        return local_time(value)
     return plain(str(value)).replace("[", r"\[")
 
 
@@ -113,11 +135,6 @@ def plain(text: str) -> str:
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
     )
-
-
-def local_time(moment: datetime) -> str:
-    """A moment in this machine's zone, to the minute."""
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def bytes_shown(count: int) -> str:

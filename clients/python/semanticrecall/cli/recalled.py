@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..results import RecalledMessage, RecallResult
 from ..values import Message, Mode, WhyEmpty
-from .output import Output, local_time, plain
+from .output import Output, plain
 
 BAR_CELLS = 8
 HIT_CHARS_MAX = 600
@@ -31,22 +31,19 @@ _WHY_EMPTY = {
 def show_recall(output: Output, result: RecallResult, query: str) -> None:
     """Print an answer for people: hits stand out, their neighbours are dimmed."""
     if result.messages:
-        output.console.print(recalled_messages(result, query, output.console.width))
+        output.console.print(recalled_messages(output, result, query))
     else:
         why = _WHY_EMPTY.get(result.info.why_empty, "nothing was found")
         best = result.info.best_score
         closest = "" if best is None else f" (closest: {best:.3f})"
         output.console.print(f"No memories: {why}{closest}.")
-    output.console.print(cost_line(result), style="dim", markup=False)
+    show_cost(output, result)
 
 
-def recalled_messages(result: RecallResult, query: str, width: int) -> Group:
-    """Messages in their order under the names of their threads; the columns of all line up.
-
-    Args:
-        width: of the terminal, in cells.
-    """
+def recalled_messages(output: Output, result: RecallResult, query: str) -> Group:
+    """Messages in their order under the names of their threads; the columns of all line up."""
     words = _words(query)
+    width = output.console.width
     parts: list[Text | Table] = []
     for thread_id, messages in groupby(result.messages, key=lambda m: m.message.thread_id):
         parts.append(Text(f"── {plain(thread_id)}", style="cyan"))
@@ -56,22 +53,22 @@ def recalled_messages(result: RecallResult, query: str, width: int) -> Group:
         table.add_column(width=16 if width >= WIDE_CELLS else 10)
         table.add_column(ratio=1, overflow="fold")
         for recalled in messages:
-            table.add_row(*_row(recalled, words, width), style="" if recalled.hit else "dim")
+            table.add_row(*_row(output, recalled, words), style="" if recalled.hit else "dim")
         parts.append(table)
     return Group(*parts)
 
 
-def _row(recalled: RecalledMessage, words: re.Pattern[str] | None, width: int) -> list[Text]:
+def _row(output: Output, recalled: RecalledMessage, words: re.Pattern[str] | None) -> list[Text]:
     message = recalled.message
     most = HIT_CHARS_MAX if recalled.hit else NEIGHBOUR_CHARS_MAX
     said = Text(excerpt(message.text, most) or f"({plain(message.payload_type) or 'no text'})")
     if recalled.hit and words is not None:
         said.highlight_regex(words, "bold yellow")
-    when = local_time(message.create_time) if message.create_time else ""
+    when = output.time(message.create_time) if message.create_time else ""
     return [
         Text(str(recalled.rank) if recalled.hit else "", style="bold"),
         score_bar(recalled.score) if recalled.hit else Text(""),
-        Text(when if width >= WIDE_CELLS else when[:10], style="dim"),
+        Text(when if output.console.width >= WIDE_CELLS else when[:10], style="dim"),
         Text.assemble((f"{writer(message)}: ", "bold" if recalled.hit else ""), said),
     ]
 
@@ -105,8 +102,19 @@ def score_bar(score: float | None) -> Text:
     return Text.assemble((bar.ljust(BAR_CELLS), colour), f" {score:.2f}")
 
 
-def cost_line(result: RecallResult) -> str:
-    """What the answer cost, in one line."""
+def show_cost(output: Output, result: RecallResult, *more: str) -> None:
+    """What the answer cost; a line ends between two facts, not inside one."""
+    lines = [""]
+    for fact in (*_cost(result), *more, f"times: {output.zone_name}"):
+        joined = f"{lines[-1]} · {fact}" if lines[-1] else fact
+        if lines[-1] and len(joined) > output.console.width:
+            lines.append(fact)
+        else:
+            lines[-1] = joined
+    output.console.print("\n".join(lines), style="dim", markup=False)
+
+
+def _cost(result: RecallResult) -> list[str]:
     info, spent = result.info, result.info.timings
     query = "query cached" if info.cache_hit else f"embed {_ms(spent.embed_us)}"
     parts = [
@@ -125,7 +133,7 @@ def cost_line(result: RecallResult) -> str:
         parts.append(f"{info.messages_dropped:,} left out: too large an answer")
     if info.unknown_filter_keys:
         parts.append(f"no message has {', '.join(map(plain, info.unknown_filter_keys))}")
-    return " · ".join(parts)
+    return parts
 
 
 def _ms(microseconds: int) -> str:
