@@ -123,7 +123,7 @@ def test_what_is_written_is_read_back(
         ({"role": "user", "metadata": []}, "metadata must be an object"),
         ({"role": "user", "payload": "*"}, "payload must be base64"),
         ({"role": "user", "create_time": "2024-01-01T00:00:00"}, "with a zone"),
-        ({"role": "user", "create_time": "2024-13-01T00:00:00Z"}, "no day or hour"),
+        ({"role": "user", "create_time": "2024-13-01T00:00:00Z"}, "an hour that does not exist"),
         ({"role": "user", "create_time": 5}, "with a zone"),
     ],
 )
@@ -142,8 +142,8 @@ def test_bad_lines_are_told_by_number_and_the_others_go_on() -> None:
     items = read(data)
     assert [(i.place, i.problem[:20]) for i in items] == [
         ("line 1", ""),
-        ("line 3", "is no JSON"),
-        ("line 4", "is no JSON object"),
+        ("line 3", "is not JSON"),
+        ("line 4", "is not a JSON object"),
         ("line 5", "metadata.n: is beyon"),
         ("line 6", ""),
         ("line 7", "request: a text hold"),
@@ -166,10 +166,12 @@ def test_resource_and_thread_come_from_the_line_or_the_flags() -> None:
         {"role": "user", "text": "a"},
     )
     named = [(i.resource_id, i.message.thread_id) for i in read(data) if i.message]
-    assert named == [("v", "s"), ("u", "t")]
-    assert [i.problem for i in read(data, resource_id="")] == [
-        "",
-        "names no resource_id; give --resource",
+    # Whose memory it is, the caller decides; a thread keeps its name.
+    assert named == [("u", "s"), ("u", "t")]
+    as_it_says = read(data, resource_id="")
+    assert [(i.resource_id, i.problem) for i in as_it_says] == [
+        ("v", ""),
+        ("", "names no resource_id; give --resource"),
     ]
     assert [i.problem for i in read(data, thread_id="")] == [
         "",
@@ -206,6 +208,97 @@ def test_chat_exports_in_every_wrapping(kind: str) -> None:
         datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC),
     )
     assert [json.loads(m.payload) for m in messages if m] == CHAT
+
+
+BREAKS = [
+    '{"messages":[{"role":"system","content":"Be brief."},\n{"role":"user","content":"Hi"}]}',
+    '{\n"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Hi"}]}',
+    '{"messages":\n[{"role":"system","content":"Be brief."},{"role":"user",\n"content":"Hi"}]}',
+    '[\n{"role":"system","content":"Be brief."},\n{"role":"user","content":"Hi"}\n]',
+]
+
+
+@pytest.mark.parametrize("text", BREAKS)
+def test_where_lines_break_does_not_matter(text: str) -> None:
+    items = read(text.encode())
+    assert [(i.message.role, i.message.text) for i in items if i.message] == [
+        (Role.SYSTEM, "Be brief."),
+        (Role.USER, "Hi"),
+    ]
+    assert [i.problem for i in items] == ["", ""]
+
+
+def conversations() -> list[dict[str, Any]]:
+    one = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    two = {"messages": [{"role": "user", "content": "a"}], "resource_id": "v"}
+    named = {"thread_id": "kitchen", "messages": [{"role": "user", "text": "ours"}, {"role": 1}]}
+    return [one, two, named]
+
+
+@pytest.mark.parametrize("wrapping", ["lines", "array"])
+def test_conversations_are_threads_of_their_own(wrapping: str) -> None:
+    whole = conversations()
+    data = lines(*whole) if wrapping == "lines" else json.dumps(whole, indent=1).encode()
+    items = read(data, resource_id="", thread_id="")
+    found = [(i.resource_id, i.message.thread_id, i.message.text) for i in items if i.message]
+    assert found == [("v", "file-2", "a")]
+    items = read(data, resource_id="u", thread_id="")
+    found = [(i.resource_id, i.message.thread_id, i.message.text) for i in items if i.message]
+    assert found == [
+        ("u", "file", "a"),
+        ("u", "file", "b"),
+        ("u", "file-2", "a"),
+        ("u", "kitchen", "ours"),
+    ]
+    kind = "line" if wrapping == "lines" else "conversation"
+    (bad,) = [i for i in items if i.problem]
+    assert (bad.place, bad.problem[:16]) == (f"{kind} 3, message 2", "role must be one")
+    ids = [i.message.id for i in items if i.message]
+    assert len(set(ids)) == 4
+
+
+def test_a_damaged_first_line_is_one_bad_line() -> None:
+    items = read(b'{"role": "us\n' + lines({"role": "user", "text": "fine"}))
+    assert [(i.place, i.problem) for i in items] == [("line 1", "is not JSON"), ("line 2", "")]
+
+
+def test_a_damaged_document_says_where(address: str, shelf: Shelf, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('[\n{"role": "user"},\n{"role" "user"}]')
+    result = CliRunner().invoke(app, ["import", str(path), "-r", "u", "--address", address])
+    assert result.exit_code == 2
+    assert "is not JSON (line 3, column 9)" in result.stderr.replace("\n", " ")
+    assert shelf.messages == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_an_empty_file_holds_no_messages(
+    memory: RecallClient, address: str, tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.write_bytes(content)
+    result = CliRunner().invoke(app, ["import", str(path), "--address", address])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0].split() == ["messages", "0"]
+
+
+def test_the_summary_names_whose_memory_it_became(
+    address: str, shelf: Shelf, tmp_path: Path
+) -> None:
+    path = tmp_path / "backup.jsonl"
+    path.write_bytes(lines({"role": "user", "text": "x", "resource_id": "user-42"}, 1, 2))
+    arguments = ["import", str(path), "-t", "t", "--address", address]
+    summary = CliRunner().invoke(app, arguments).stdout
+    assert [line.split()[:2] for line in summary.splitlines()][:4] == [
+        ["messages", "3"],
+        ["indexed", "1"],
+        ["unreadable", "2"],
+        ["of", "user-42"],
+    ]
+    assert all(line == line.rstrip() for line in summary.splitlines())
+    assert "_" not in summary
+    assert "of          user-43\n" in CliRunner().invoke(app, [*arguments, "-r", "user-43"]).stdout
+    assert {owner for owner, _ in shelf.messages} == {"user-42", "user-43"}
 
 
 def test_ids_are_the_same_again_and_tell_equal_messages_apart() -> None:
@@ -248,9 +341,10 @@ def test_import_counts_and_reports(address: str, shelf: Shelf, tmp_path: Path) -
     arguments = ["import", str(path), "-r", "u", "-t", "t", "--address", address, "-f", "json"]
     first = CliRunner().invoke(app, arguments)
     assert first.exit_code == 4
-    assert first.stderr == "line 201: is no JSON\n"
+    assert first.stderr == "line 201: is not JSON\n"
     counts = json.loads(first.stdout)
-    assert (counts["messages"], counts["indexed"], counts["unreadable"]) == (450, 450, 1)
+    assert (counts["messages"], counts["indexed"], counts["unreadable"]) == (451, 450, 1)
+    assert counts["resources"] == ["u"]
     assert len(shelf.messages) == 450
     assert len([c for c in shelf.seen if c.method == "IndexStream"]) == 3
     again = json.loads(CliRunner().invoke(app, arguments).stdout)

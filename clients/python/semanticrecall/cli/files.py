@@ -37,6 +37,21 @@ BATCH_MESSAGES = 200
 BATCH_BYTES = 2 * 1024 * 1024
 STREAM_SECONDS_MAX = 86_400.0
 PROBLEMS_SHOWN_MAX = 20
+RESOURCES_SHOWN_MAX = 10
+FORMATS = """
+One message a line, or a JSON array of messages:
+  {"role": "user", "text": "Hi", "thread_id": "kitchen"}
+  role is user, assistant, system or tool. Optional: id, resource_id,
+  thread_id, author, create_time ("2024-05-01T14:00:00Z"), metadata
+  (an object), payload (base64), payload_type, group_id.
+The same with messages as chat APIs keep them:
+  {"role": "user", "content": "Hi"}
+  content is a string or a list of parts; tool_calls are kept with
+  their results.
+One conversation a line (fine-tuning files), or an array of them:
+  {"messages": [{"role": "user", "content": "Hi"}, ...]}
+  each is a thread, named by its thread_id or id, if it has one.
+"""
 
 
 class WaitName(StrEnum):
@@ -52,7 +67,12 @@ class ImportFlags(Flags):
 
     file: Annotated[Path, typer.Argument(help="The file; - is stdin.", allow_dash=True)]
     resource: Annotated[
-        str, typer.Option("--resource", "-r", help="Whose memory, where the file does not say.")
+        str,
+        typer.Option(
+            "--resource",
+            "-r",
+            help="Whose memory; wins over what the file says. Default: as it says.",
+        ),
     ] = ""
     thread: Annotated[
         str,
@@ -73,14 +93,20 @@ class Tally:
     """What became of a file's messages."""
 
     statuses: Counter[str] = field(default_factory=Counter)
+    resources: set[str] = field(default_factory=set[str])
     unreadable: int = 0
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
-    def messages(self) -> int:
+    def answered(self) -> int:
         """Messages that the server answered for."""
         return sum(self.statuses.values())
+
+    @property
+    def messages(self) -> int:
+        """Messages of the file, those that could not be read too."""
+        return self.answered + self.unreadable
 
     @property
     def failed(self) -> int:
@@ -94,7 +120,7 @@ class Tally:
 
 
 def import_file(flags: ImportFlags) -> None:
-    """Index a file: JSON Lines (one message a line), or an exported list of chat messages.
+    """Index the messages of a file: JSON Lines, or chat messages as their APIs keep them.
 
     A bad line is reported and left out; the others go on. Importing a file again changes nothing:
     messages without an id get one from thread, position and content.
@@ -152,7 +178,7 @@ class Importer:
             if result.error is not None and result.error.retryable:
                 result = self._again(batch)
             self._count(batch, result)
-            self._advance(self.tally.messages, batch[-1].offset)
+            self._advance(self.tally.answered, batch[-1].offset)
         self.tally.seconds = time.monotonic() - start
 
     def _requests(self, items: Iterator[Read]) -> Iterator[IndexBatch]:
@@ -160,6 +186,7 @@ class Importer:
         readable = (item for item in items if self._is_readable(item))
         for batch in batches(readable, messages_max=BATCH_MESSAGES, bytes_max=BATCH_BYTES):
             self._sent.append(batch)
+            self.tally.resources.add(batch[0].resource_id)
             yield self._request(batch)
 
     def _request(self, batch: list[Read]) -> IndexBatch:
@@ -222,18 +249,33 @@ def _report(output: Output, tally: Tally) -> None:
     hidden = tally.failed - len(tally.problems)
     if hidden > 0:
         output.note(f"... and {hidden:,} more")
-    rate = tally.messages / tally.seconds if tally.seconds else 0.0
-    counts = {
+    rate = tally.answered / tally.seconds if tally.seconds else 0.0
+    named = sorted(tally.resources)
+    counts: dict[str, int] = {
         "messages": tally.messages,
         **{status.name.lower(): tally.statuses[status.name.lower()] for status in Status if status},
         "unreadable": tally.unreadable,
-        "seconds": round(tally.seconds, 3),
-        "messages_per_second": round(rate, 1),
     }
     if output.as_json:
-        output.json(counts)
-    else:
-        output.pairs({name: count for name, count in counts.items() if count})
+        output.json(
+            {
+                **counts,
+                "resources": named[:RESOURCES_SHOWN_MAX],
+                "seconds": round(tally.seconds, 3),
+                "messages_per_second": round(rate, 1),
+            }
+        )
+        return
+    shown = ", ".join(named[:RESOURCES_SHOWN_MAX])
+    hidden = len(named) - RESOURCES_SHOWN_MAX
+    output.pairs(
+        {
+            "messages": tally.messages,
+            **{name: count for name, count in counts.items() if count},
+            **({"of": shown + (f" and {hidden:,} more" if hidden > 0 else "")} if named else {}),
+            "took": f"{tally.seconds:,.2f} s ({rate:,.0f} a second)",
+        }
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,10 +317,11 @@ def register(app: typer.Typer) -> None:
         "import",
         panel=PANEL,
         examples="""
-        semanticrecall import chats.jsonl
+        semanticrecall import backup.jsonl
         semanticrecall import export.json --resource user-42 --thread support-17
-        zcat chats.jsonl.gz | semanticrecall import - --resource user-42 --format json
+        zcat chats.jsonl.gz | semanticrecall import - --resource user-42
         """,
+        formats=FORMATS,
     )(import_file)
     command(
         app,

@@ -41,7 +41,7 @@ _ROLES = {role.name.lower(): role for role in Role if role}
 
 
 class LineError(ValueError):
-    """Raised when a line is no message; says why, without its text."""
+    """Raised when a line is not a message; says why, without its text."""
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _read_time(value: object) -> tuple[datetime | None, int]:
     try:
         moment = datetime.fromisoformat(f"{date}T{clock}{zone.upper()}")
     except ValueError:
-        raise LineError("create_time is no day or hour that exists") from None
+        raise LineError("create_time names a day or an hour that does not exist") from None
     return moment.replace(microsecond=nanos // 1000).astimezone(UTC), nanos % 1000
 
 

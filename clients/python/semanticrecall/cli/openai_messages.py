@@ -144,5 +144,5 @@ def _time(value: object) -> datetime | None:
             moment = datetime.fromisoformat(value)
             return moment.astimezone(UTC) if moment.tzinfo else None
     except (ValueError, OverflowError, OSError):
-        raise LineError("created_at is no time") from None
+        raise LineError("created_at is not a time") from None
     return None
