@@ -206,7 +206,7 @@ def test_the_least_recently_used_partition_is_evicted(vectors: NDArray[np.float3
 
 def test_a_growing_partition_evicts_others_and_is_kept(vectors: NDArray[np.float32]) -> None:
     index = FaissVectorIndex(
-        DIMENSIONS, lambda _: partition_rows([], DIMENSIONS), partitions_bytes_max=60_000
+        DIMENSIONS, lambda _: one_row(1, vectors[1]), partitions_bytes_max=60_000
     )
     seqs_found(index, "a", vectors[0])
     seqs_found(index, "b", vectors[0])
@@ -242,11 +242,9 @@ def test_a_part_with_many_dead_rows_is_written_anew() -> None:
 
 def test_ten_rounds_of_filling_and_emptying_stay_bounded() -> None:
     rng = np.random.default_rng(4)
-    index = FaissVectorIndex(DIMENSIONS, lambda _: partition_rows([], DIMENSIONS))
-    query = units(rng, 1)[0]
+    query, kept = units(rng, 2)
+    index = FaissVectorIndex(DIMENSIONS, lambda _: one_row(1, kept))
     index.search("u", VectorQuery(query, 4))
-    keeper = one_row(1, units(rng, 1)[0])
-    index.vectors_put("u", keeper)
     peaks, lows = [], []
     seq = 2
     for _ in range(10):
@@ -303,14 +301,14 @@ def test_searches_beside_a_writer_see_whole_states() -> None:
     pool_of_vectors = units(rng, 4096)
     index = FaissVectorIndex(
         DIMENSIONS,
-        lambda _: partition_rows([], DIMENSIONS),
+        lambda _: one_row(1, pool_of_vectors[1]),
         tuning=Tuning(tail_rows_max=32, coded_rows_min=40, segment_rows_max=600, margin_rows=2),
     )
     queries = units(rng, 8)
     scores = np.stack([cosines(pool_of_vectors, query) for query in queries])
     index.search("u", VectorQuery(queries[0], 1))
     window = 800
-    newest = [0]  # set before a put
+    newest = [1]  # set before a put
     oldest = [1]  # set after a removal
     over = threading.Event()
     deadline = time.monotonic() + 4
@@ -355,3 +353,40 @@ def test_searches_beside_a_writer_see_whole_states() -> None:
         assert all(result.result(WAIT_S) > 0 for result in reading)
     final = index.partition_rows("u").seqs
     assert final.tolist() == list(range(oldest[0], newest[0] + 1))
+
+
+def test_resources_without_vectors_take_no_memory(vectors: NDArray[np.float32]) -> None:
+    record = {"real": one_row(1, vectors[1])}
+    loads: list[str] = []
+
+    def load(resource_id: str) -> PartitionRows:
+        loads.append(resource_id)
+        return record.get(resource_id, partition_rows([], DIMENSIONS))
+
+    index = FaissVectorIndex(DIMENSIONS, load, partitions_bytes_max=20_000)
+    assert seqs_found(index, "real", vectors[0]) == [1]
+    kept = index.memory_bytes()
+    for number in range(100):
+        assert seqs_found(index, f"made up {number}", vectors[0]) == []
+        assert len(index.partition_rows(f"made up {number}").seqs) == 0
+    assert (index.memory_bytes(), index.partitions_loaded()) == (kept, 1)
+    assert seqs_found(index, "real", vectors[0]) == [1]
+    assert loads.count("real") == 1  # never evicted for them
+    record["made up 7"] = one_row(9, vectors[2])
+    index.vectors_put("made up 7", record["made up 7"])
+    assert seqs_found(index, "made up 7", vectors[0]) == [9]
+
+
+def test_those_who_wait_for_an_empty_load_are_answered(vectors: NDArray[np.float32]) -> None:
+    loader = SlowLoader(partition_rows([], DIMENSIONS), one_row(4, vectors[4]))
+    index = FaissVectorIndex(DIMENSIONS, loader)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(seqs_found, index, "u", vectors[0])
+        assert loader.begun.acquire(timeout=WAIT_S)
+        index.vectors_put("u", one_row(3, vectors[3]))
+        index.vectors_removed("u", np.array([3], np.int64))
+        loader.go_on.release()
+        assert first.result(WAIT_S) == []
+    assert index.memory_bytes() == 0
+    loader.go_on.release()
+    assert seqs_found(index, "u", vectors[0]) == [4]

@@ -3,7 +3,8 @@
 Commits arrive on one thread, in the record's order, and never wait for a load: changes of a
 resource that is being read are queued and applied before its partition can be searched. A change
 that the load has seen already is applied again, which changes nothing, because a put replaces all
-rows of its messages. A resource that is not in memory needs no change: the record has it.
+rows of its messages. A resource that is not in memory needs no change: the record has it. One
+without vectors is not kept in memory, so that asking for names that do not exist fills nothing.
 """
 
 from __future__ import annotations
@@ -216,8 +217,11 @@ class FaissVectorIndex:
                 changes, slot.queue = slot.queue, []
                 if not changes:
                     slot.partition = partition
-                    self._account(slot, partition)
-                    self._evict(resource_id)
+                    if partition.view.searchable:
+                        self._account(slot, partition)
+                        self._evict(resource_id)
+                    else:  # those who wait have it from the slot; later ones read the record
+                        del self._slots[resource_id]
                     slot.done.set()
                     return True
             for change in changes:
