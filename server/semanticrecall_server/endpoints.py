@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from semanticrecall.v1 import admin_pb2, recall_pb2
-from semanticrecall_core.types.errors import SemanticRecallError
+from semanticrecall_core.types.errors import ResourceExhaustedError, SemanticRecallError
 from semanticrecall_core.types.values import CallBudget
 
 from .answers import Clock
@@ -25,14 +26,14 @@ from .gate import Gate, Services
 from .lanes import Lane
 from .logs import Logger
 from .observability import Metrics
-from .service import Call, is_query_embedding
+from .service import Call, Later, is_query_embedding
 from .wire import decode
 
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
 SMALL_REQUEST_BYTES = 16 * 1024
-"""Requests up to this size may be decoded on the event loop to choose their lane."""
+"""Requests up to this size may be decoded on the event loop, before they have a lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,7 @@ class Lanes:
 
     Attributes:
         recall: recalls and other short reads; as many threads as cores.
-        index: writes, which wait for the disk and for embeddings, and recalls that wait for
-            such a write.
+        index: writes, which wait for the disk.
         admin: long work that nobody waits for at a prompt, at low priority.
     """
 
@@ -104,7 +104,7 @@ def budget_for(remaining_s: float | None, caller: Caller, deadlines: Deadlines) 
     return CallBudget(time.monotonic() + min(seconds, deadlines.max_s), caller.gone)
 
 
-Handler = Callable[[Services, Any, Call], Message]
+Handler = Callable[[Services, Any, Call], Message | Later]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +115,6 @@ class UnaryMethod:
     request: type[Message]
     handler: Handler
     lane: Callable[[Lanes, bytes], Lane]
-
-
-def _recall_lane(lanes: Lanes, raw: bytes) -> Lane:
-    """Recalls that wait for an Index call must not hold one of the few recall threads."""
-    return lanes.index if b"\xaa\x01" in raw and _has_read_token(raw) else lanes.recall
-
-
-def _has_read_token(raw: bytes) -> bool:
-    if len(raw) > SMALL_REQUEST_BYTES:
-        return False
-    try:
-        return bool(recall_pb2.RecallRequest.FromString(raw).read_token)
-    except DecodeError:
-        return False
 
 
 def _embed_lane(lanes: Lanes, raw: bytes) -> Lane:
@@ -157,7 +143,7 @@ def _admin(lanes: Lanes, raw: bytes) -> Lane:
 
 
 RECALL = UnaryMethod(
-    "Recall", recall_pb2.RecallRequest, lambda s, r, c: s.recall.recall(r, c), _recall_lane
+    "Recall", recall_pb2.RecallRequest, lambda s, r, c: s.recall.recall(r, c), _reads
 )
 INDEX = UnaryMethod("Index", recall_pb2.IndexRequest, lambda s, r, c: s.recall.index(r, c), _writes)
 
@@ -215,25 +201,54 @@ ADMIN_UNARY = (
 async def run_unary(
     runtime: Runtime, method: UnaryMethod, services: Services, raw: bytes, budget: CallBudget
 ) -> bytes:
-    """One request on its lane.
+    """One request on its lane. A call that waits for embeddings holds no thread meanwhile.
 
     Raises:
         Exception: whatever went wrong, not yet translated.
     """
     arrived = time.monotonic()
+    lane = method.lane(runtime.lanes, raw)
+
+    def job() -> bytes | Later:
+        budget.check()
+        call = Call(budget, Clock(arrived, time.monotonic()))
+        answer = method.handler(services, decode(raw, method.request), call)
+        return answer if isinstance(answer, Later) else encoded(runtime, answer)
+
+    begun = await lane.run(job, budget, len(raw))
+    return begun if isinstance(begun, bytes) else await _rest(runtime, lane, begun, budget, raw)
+
+
+async def _rest(
+    runtime: Runtime, lane: Lane, later: Later, budget: CallBudget, raw: bytes
+) -> bytes:
+    """Wait, then finish."""
+    if later.is_optional:
+        # Where too many wait already: the work is done, and the answer says what is not.
+        with suppress(ResourceExhaustedError):
+            await lane.wait(later.ready, later.patience(), len(raw))
+        return encoded(runtime, later.finish())
+    await lane.wait(later.ready, later.patience(), len(raw))
 
     def job() -> bytes:
         budget.check()
-        call = Call(budget, Clock(arrived, time.monotonic()))
-        request = decode(raw, method.request)
-        answer = method.handler(services, request, call).SerializeToString()
-        if len(answer) > runtime.answer_bytes_max:
-            raise AnswerTooLargeError(
-                f"the answer would be larger than {runtime.answer_bytes_max} bytes; ask for less"
-            )
-        return answer
+        return encoded(runtime, later.finish())
 
-    return await method.lane(runtime.lanes, raw).run(job, budget, len(raw))
+    return await lane.run(job, budget, len(raw))
+
+
+def encoded(runtime: Runtime, answer: Message) -> bytes:
+    """An answer as bytes.
+
+    Raises:
+        AnswerTooLargeError: clients would refuse it.
+    """
+    raw = answer.SerializeToString()
+    if len(raw) > runtime.answer_bytes_max:
+        raise AnswerTooLargeError(
+            f"the answer would be larger than {runtime.answer_bytes_max} bytes; ask for less"
+        )
+    return raw
 
 
 def unary_endpoint(runtime: Runtime, method: UnaryMethod) -> grpc.RpcMethodHandler[Any, Any]:

@@ -2,7 +2,9 @@
 
 A call is admitted or refused at once; an admitted one always ends. What waits in the queue when
 its caller leaves or its deadline passes is dropped before any work is done. A place is given
-back when the work has really ended, not when its caller stopped waiting.
+back when the work has really ended, not when its caller stopped waiting. Who waits for what is
+done elsewhere holds no thread, and one of as many places beside these: those who act never stand
+behind those who wait.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
@@ -28,8 +30,8 @@ class LaneLimits:
 
     Attributes:
         threads: jobs worked on at once.
-        in_flight_max: jobs waiting or worked on.
-        bytes_in_flight_max: bytes of their requests.
+        in_flight_max: jobs queued or worked on, and as many calls again that wait elsewhere.
+        bytes_in_flight_max: bytes of the requests of either.
         nice: priority of the threads, 0 (normal) to 19 (only when nothing else wants the CPU).
     """
 
@@ -88,24 +90,55 @@ class _Task(Generic[T]):
             )
 
 
+class _Places:
+    """So many calls and bytes at once. Thread-safe."""
+
+    def __init__(self, limits: LaneLimits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self.taken = 0
+
+    def take(self, request_bytes: int) -> bool:
+        """Take one, unless all are taken."""
+        with self._lock:
+            if (
+                self.taken >= self._limits.in_flight_max
+                or self._bytes + request_bytes > self._limits.bytes_in_flight_max
+            ):
+                return False
+            self.taken += 1
+            self._bytes += request_bytes
+            return True
+
+    def give_back(self, request_bytes: int) -> None:
+        """Give back what `take` took."""
+        with self._lock:
+            self.taken -= 1
+            self._bytes -= request_bytes
+
+
 class Lane:
-    """One pool. `run` belongs to the event loop; the rest is thread-safe."""
+    """One pool. `run` and `wait` belong to the event loop; the rest is thread-safe."""
 
     def __init__(self, name: str, limits: LaneLimits, retry_after_ms: int) -> None:
         self.name = name
-        self._limits = limits
         self._retry_after_ms = retry_after_ms
-        self._lock = threading.Lock()
-        self._in_flight = 0
-        self._bytes_in_flight = 0
+        self._working = _Places(limits)
+        self._waiting = _Places(limits)
         self._executor = ThreadPoolExecutor(
             limits.threads, f"{name}-lane", initializer=_be_nice, initargs=(limits.nice,)
         )
 
     @property
     def in_flight(self) -> int:
-        """Jobs waiting or worked on."""
-        return self._in_flight
+        """Jobs queued or worked on."""
+        return self._working.taken
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for what is done elsewhere."""
+        return self._waiting.taken
 
     async def run(self, job: Callable[[], T], budget: CallBudget, request_bytes: int) -> T:
         """Run `job` on a thread and wait for it, at most as long as the budget lasts.
@@ -115,13 +148,14 @@ class Lane:
             DeadlineExceededError: the budget ran out; the job stops at its next check.
             Exception: what the job raised.
         """
-        self._admit(request_bytes)
+        if not self._working.take(request_bytes):
+            raise self._full("in flight")
         loop = asyncio.get_running_loop()
-        task = _Task(job, loop.create_future(), lambda: self._release(request_bytes))
+        task = _Task(job, loop.create_future(), lambda: self._working.give_back(request_bytes))
         try:
             queued = self._executor.submit(task.work, loop)
         except BaseException:
-            self._release(request_bytes)
+            self._working.give_back(request_bytes)
             raise
         timer = loop.call_later(budget.remaining(), task.expire)
         try:
@@ -131,29 +165,32 @@ class Lane:
             timer.cancel()
             # Whoever stopped waiting: what has not begun is dropped, and its place is free.
             if queued.cancel():
-                self._release(request_bytes)
+                self._working.give_back(request_bytes)
+
+    async def wait(self, ready: Future[None], seconds: float, request_bytes: int) -> None:
+        """Wait for something done elsewhere, without a thread, at most so many seconds.
+
+        A wait that ends before `ready` cancels it.
+
+        Raises:
+            ResourceExhaustedError: as many wait as the lane takes on.
+        """
+        if not self._waiting.take(request_bytes):
+            ready.cancel()
+            raise self._full("waiting")
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.wrap_future(ready), seconds)
+        finally:
+            self._waiting.give_back(request_bytes)
 
     def close(self) -> None:
         """Drop what waits, finish what runs, end the threads."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
-    def _admit(self, request_bytes: int) -> None:
-        limits = self._limits
-        with self._lock:
-            if (
-                self._in_flight < limits.in_flight_max
-                and self._bytes_in_flight + request_bytes <= limits.bytes_in_flight_max
-            ):
-                self._in_flight += 1
-                self._bytes_in_flight += request_bytes
-                return
-        raise ResourceExhaustedError(
-            f"the server has as many {self.name} calls in flight as it takes on; come back later",
+    def _full(self, how: str) -> ResourceExhaustedError:
+        return ResourceExhaustedError(
+            f"the server has as many {self.name} calls {how} as it takes on; come back later",
             reason="QUEUE_FULL",
             retry_after_ms=self._retry_after_ms,
         )
-
-    def _release(self, request_bytes: int) -> None:
-        with self._lock:
-            self._in_flight -= 1
-            self._bytes_in_flight -= request_bytes

@@ -309,7 +309,11 @@ class Sidecar:
 
     def _readings(self) -> list[Reading]:
         found = [
-            Reading("in_flight", "Requests waiting or worked on.", lane.in_flight, lane=lane.name)
+            Reading("in_flight", "Requests queued or worked on.", lane.in_flight, lane=lane.name)
+            for lane in self._lanes.all()
+        ]
+        found += [
+            Reading("waiting", "Requests that wait for embeddings.", lane.waiting, lane=lane.name)
             for lane in self._lanes.all()
         ]
         found += [

@@ -7,9 +7,12 @@ Every method is synchronous, takes a decoded request and returns an answer, or r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol
+
+from google.protobuf.message import Message
 
 from semanticrecall.v1 import recall_pb2
 from semanticrecall_core.engine import Engine
@@ -19,6 +22,7 @@ from semanticrecall_core.types.values import (
     IndexAnswer,
     ListQuery,
     RecallInfo,
+    RecallQuery,
     Role,
     StoredMessage,
 )
@@ -53,6 +57,24 @@ class Call:
     clock: Clock
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The rest of a call that waits for embeddings, so that no thread is held meanwhile.
+
+    Attributes:
+        ready: ends the wait; cancelled by a caller that waits no longer.
+        patience: seconds to wait at most.
+        finish: makes the answer.
+        is_optional: the answer may come before `ready`, and `finish` is quick and runs on the
+            event loop. Otherwise `ready` must have ended, and `finish` runs on the lane.
+    """
+
+    ready: Future[None]
+    patience: Callable[[], float]
+    finish: Callable[[], Message]
+    is_optional: bool
+
+
 class RecallService:
     """The use cases of RecallService. Thread-safe."""
 
@@ -69,10 +91,28 @@ class RecallService:
         self._observer = observer
         self._page_tokens = PageTokens(engine.store_id)
 
-    def recall(self, request: recall_pb2.RecallRequest, call: Call) -> recall_pb2.RecallResponse:
+    def recall(
+        self, request: recall_pb2.RecallRequest, call: Call
+    ) -> recall_pb2.RecallResponse | Later:
         """Find the messages that matter to a query."""
         query = convert.recall_query(request, self._limits)
         call.budget.check()
+        if not query.read_token:
+            return self._recalled(request, query, call)
+        ready = self._engine.when_readable(query.resource_id, query.read_token)
+        query = replace(query, read_token="")
+        if ready.done():
+            return self._recalled(request, query, call)
+        return Later(
+            ready,
+            call.budget.remaining,
+            lambda: self._recalled(request, query, call),
+            is_optional=False,
+        )
+
+    def _recalled(
+        self, request: recall_pb2.RecallRequest, query: RecallQuery, call: Call
+    ) -> recall_pb2.RecallResponse:
         answer = self._engine.recall(query, call.budget)
         response = answers.recall_response(request, answer, self._engine.index_identity)
         timings = response.info.timings
@@ -81,16 +121,26 @@ class RecallService:
         self._observer.recalled(answer.info, timings.queue_us, timings.total_us)
         return response
 
-    def index(self, request: recall_pb2.IndexRequest, call: Call) -> recall_pb2.IndexResponse:
+    def index(
+        self, request: recall_pb2.IndexRequest, call: Call
+    ) -> recall_pb2.IndexResponse | Later:
         """Store messages and make them searchable."""
         batch = convert.index_batch(request, self._limits)
         call.budget.check()
-        answer = IndexAnswer((), "", 0, 0, 0)
-        if batch.drafts:
-            answer = self._engine.index(batch.resource_id, batch.drafts, batch.wait, call.budget)
-        response = answers.index_response(request, batch, answer, call.clock)
-        response.info.total_us = call.clock.total_us(time.monotonic())
-        return response
+
+        def answered(answer: IndexAnswer) -> recall_pb2.IndexResponse:
+            response = answers.index_response(request, batch, answer, call.clock)
+            response.info.total_us = call.clock.total_us(time.monotonic())
+            return response
+
+        if not batch.drafts:
+            return answered(IndexAnswer((), "", 0, 0, 0))
+        ticket = self._engine.begin_index(batch.resource_id, batch.drafts, batch.wait, call.budget)
+        if ticket.ready.done():
+            return answered(ticket.answer())
+        return Later(
+            ticket.ready, ticket.patience, lambda: answered(ticket.answer()), is_optional=True
+        )
 
     def forget(self, request: recall_pb2.ForgetRequest, call: Call) -> recall_pb2.ForgetResponse:
         """Remove messages from every answer."""

@@ -86,7 +86,7 @@ def test_every_field_of_a_recall_arrives(server: InProcessServer, engine: FakeEn
     assert query.filter == Condition(("age",), Comparison.GTE, (3.0,))
     assert (query.mode, query.context_format) == (Mode.DENSE, ContextFormat.MASTRA)
     assert query.context_other_threads_only
-    assert (query.time_zone, query.read_token) == ("Asia/Tokyo", "1.a.b.2")
+    assert (query.time_zone, engine.read_tokens) == ("Asia/Tokyo", ["1.a.b.2"])
 
 
 def test_an_empty_range_is_taken_as_it_is(server: InProcessServer, engine: FakeEngine) -> None:

@@ -169,17 +169,6 @@ def test_open_streams_do_not_hold_up_calls(server: InProcessServer) -> None:
     assert [list(stream) for stream in streams] == [[]] * 50
 
 
-def test_recalls_that_wait_for_an_index_do_not_take_the_recall_threads(
-    server: InProcessServer, engine: FakeEngine
-) -> None:
-    held = engine.hold("recall")
-    waiting = server.recall.Recall.future(recall("w", read_token="1.a.b.2"), timeout=60)
-    assert held.entered.wait(20)
-    assert (server.in_flight("recall"), server.in_flight("index")) == (0, 1)
-    held.release.set()
-    assert waiting.result(20).request_id == "w"
-
-
 def test_a_stream_of_a_client_that_died_ends(server: InProcessServer, engine: FakeEngine) -> None:
     held = engine.hold("recall")
     feed = Feed()

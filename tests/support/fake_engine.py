@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,6 +54,7 @@ MESSAGE = StoredMessage(
     group_id="g1",
 )
 SCORE = 0.75
+TOKEN = "1.x.y.9"
 
 
 @dataclass(slots=True)
@@ -71,6 +73,37 @@ class Hold:
             budget.check()
 
 
+class FakeTicket:
+    """An Index call after its commit; `embedding` ends when its vectors are there."""
+
+    def __init__(self, count: int, embedding: Future[None], wait: Wait, budget: CallBudget) -> None:
+        self.ready: Future[None] = Future()
+        self._count = count
+        self._embedding = embedding
+        self._budget = budget
+        if wait is Wait.DURABLE:
+            self.ready.set_result(None)
+        else:
+            follow(embedding, self.ready)
+
+    def patience(self) -> float:
+        return max(0.0, self._budget.remaining() - 0.05)
+
+    def answer(self) -> IndexAnswer:
+        status = Status.INDEXED if self._embedding.done() else Status.PENDING
+        return IndexAnswer(tuple(IndexResult(status) for _ in range(self._count)), TOKEN, 1, 2, 30)
+
+
+def follow(leader: Future[None], follower: Future[None]) -> None:
+    """End the follower, unless it is cancelled, when the leader ends."""
+
+    def end(_: Future[None]) -> None:
+        if follower.set_running_or_notify_cancel():
+            follower.set_result(None)
+
+    leader.add_done_callback(end)
+
+
 class FakeEngine:
     """See the module. `on_call` runs first in every call, on its thread."""
 
@@ -81,6 +114,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.queries: list[RecallQuery] = []
+        self.read_tokens: list[str] = []
         self.drafts: list[MessageDraft] = []
         self.waits: list[Wait] = []
         self.targets: list[ForgetTarget] = []
@@ -91,6 +125,13 @@ class FakeEngine:
         self.is_healthy = True
         self.stopped = threading.Event()
         self.on_call: Callable[[str, CallBudget], None] = lambda name, budget: None
+        self.embedding: Future[None] = Future()
+        self.embedding.set_result(None)
+
+    def hold_embedding(self) -> Future[None]:
+        """Embed nothing until the result of what this returns is set."""
+        self.embedding = Future()
+        return self.embedding
 
     def hold(self, method: str) -> Hold:
         """Keep every call of this method inside until released."""
@@ -126,13 +167,20 @@ class FakeEngine:
         info = RecallInfo(query.scope, best_score=SCORE, candidates=2, searchable=3, pending=1)
         return RecallAnswer((hit, neighbour), "context", info)
 
-    def index(
+    def begin_index(
         self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
-    ) -> IndexAnswer:
+    ) -> FakeTicket:
         self.drafts.extend(drafts)
         self.waits.append(wait)
         self.on_call("index", budget)
-        return IndexAnswer(tuple(IndexResult(Status.INDEXED) for _ in drafts), "1.x.y.9", 1, 2, 30)
+        return FakeTicket(len(drafts), self.embedding, wait, budget)
+
+    def when_readable(self, resource_id: str, read_token: str) -> Future[None]:
+        self.read_tokens.append(read_token)
+        self.on_call("when_readable", CallBudget.of_seconds(60))
+        readable: Future[None] = Future()
+        follow(self.embedding, readable)
+        return readable
 
     def forget(self, resource_id: str, target: ForgetTarget) -> ForgetReport:
         self.targets.append(target)

@@ -142,11 +142,15 @@ class InProcessServer(Stubs):
             assert self._logged.wait_for(lambda: event in self._events, START_TIMEOUT_S), event
 
     def in_flight(self, lane: str) -> int:
-        """Requests that a lane waits for or works on."""
+        """Requests that a lane has queued or works on."""
+        return self.reading(f'in_flight{{lane="{lane}"}}')
+
+    def reading(self, name: str) -> int:
+        """What a metric shows now."""
         for line in self.sidecar.metrics.text().decode().splitlines():
-            if line.startswith(f'semanticrecall_in_flight{{lane="{lane}"}}'):
+            if line.startswith(f"semanticrecall_{name} "):
                 return int(float(line.split()[-1]))
-        raise AssertionError(f"no lane {lane}")
+        raise AssertionError(f"no metric {name}")
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         """Wait for the server's own counts to come to something."""
