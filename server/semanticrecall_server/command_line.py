@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from .argument_parser import ArgumentParser
 from .config import ENVIRONMENT_PREFIX, Group, Settings
 from .option import Option, flag_of
 
@@ -60,7 +61,7 @@ def options() -> list[Option]:
 
 def parser() -> argparse.ArgumentParser:
     """A parser with one flag for each setting, grouped by topic."""
-    made = argparse.ArgumentParser(
+    made = ArgumentParser(
         prog=PROGRAM,
         usage=f"{PROGRAM} [options]",
         description="Serve semantic recall over gRPC.",

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+from .argument_parser import ArgumentParser
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -68,14 +70,14 @@ def model(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="semanticrecall model",
         description="Install, list, check or remove embedding models.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    shared = argparse.ArgumentParser(add_help=False)
+    shared = ArgumentParser(add_help=False)
     shared.add_argument(
         "--cache-dir",
         type=Path,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from semanticrecall_core.embedding import sources
-from semanticrecall_server.commands import model
+from semanticrecall_server.commands import model, serve
 
 MODEL = "all-MiniLM-L6-v2"
 
@@ -36,6 +37,27 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
         model(arguments)
     assert caught.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "meant"),
+    [
+        (model, ["instal"], "install"),
+        (model, ["install", "--quantization", "fp32"], "--quantisation"),
+        (serve, ["--lisen", "x"], "--listen"),
+        (serve, ["--top-k-maxx", "5"], "--top-k-max"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_one_that_was_meant(
+    command: Callable[[list[str]], int],
+    arguments: list[str],
+    meant: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(f"Did you mean {meant}?\n")
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -137,7 +138,7 @@ def test_import_export_and_care(served: str, tmp_path: Path) -> None:
     assert run_json(served, "embed", "x")[0]["dimensions"] == 384
 
 
-def start_demo(*arguments: str) -> subprocess.Popen[str]:
+def start_demo(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("SEMANTICRECALL_ADDRESS")}
     code = "from semanticrecall.cli import main; main()"
     return subprocess.Popen(
@@ -145,7 +146,7 @@ def start_demo(*arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**kept, "COLUMNS": "80"},
+        env={**kept, "COLUMNS": "80", **environment},
     )
 
 
@@ -176,6 +177,23 @@ def test_the_demo_serves_on_until_it_is_stopped(number: int, tmp_path: Path) -> 
     assert "Indexed 80 messages of 8 conversations" in shown
     assert "from semanticrecall import RecallClient" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_advice_of_the_demo_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    with start_demo(PATH=str(tmp_path)) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        told = next(line for line in process.stderr if "until Ctrl-C" in line)
+        assert "is deleted; --data-dir" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        shown = process.stdout.read().splitlines()
+    address = told.split()[2]
+    (advice,) = [line for line in shown if " threads " in line]
+    program, command, resource, *_ = shlex.split(advice)
+    assert Path(program).resolve() == Path(sys.executable).parent.resolve() / "semanticrecall"
+    assert (command, resource) == ("threads", RESOURCE)
+    assert any(Path(sys.executable).name in line for line in shown if "From Python" in line)
+    assert address.startswith("127.0.0.1:")
 
 
 def test_the_demo_says_why_it_cannot_start(tmp_path: Path) -> None:
