@@ -77,7 +77,7 @@ class RecallInfo:
         searchable, pending: messages of the resource that can be found, and that cannot yet.
         exact: the hits are exactly the best `top_k`.
         unknown_filter_keys: filter keys that no message of the resource carries.
-        index_identity: model, revision and dimension of the vectors.
+        index_identity: which vectors: model, revision, dimensions, arithmetic.
         absent_group_ids: groups that were left out, being larger than the server's limit.
         messages_dropped: messages left out to keep the answer below the server's limit.
     """
@@ -254,7 +254,7 @@ class Stats:
         pending: messages that wait to be embedded.
         disk_bytes: the database with its log.
         resident_bytes: memory of the server's process.
-        index_identity: model, revision and dimension.
+        index_identity: which vectors: model, revision, dimensions, arithmetic.
         device: where the model runs: "cpu" or "cuda".
     """
 
