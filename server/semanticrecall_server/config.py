@@ -212,18 +212,27 @@ class Settings(BaseSettings):
     )
     admin_in_flight_max: int = _setting(
         Group.CAPACITY,
-        "Embed, Export, Verify and GetStats calls waiting or worked on. More are "
-        "RESOURCE_EXHAUSTED at once.",
+        "Embed and GetStats calls waiting or worked on, and Export and Verify calls open. More "
+        "are RESOURCE_EXHAUSTED at once.",
         default=64,
         ge=1,
         le=10_000,
     )
     calls_in_flight_max: int = _setting(
         Group.CAPACITY,
-        "Calls of all kinds at once, open streams included. Above the sum of the other three.",
+        "Calls at once, beside open streams, Export and Verify. More are RESOURCE_EXHAUSTED at "
+        "once. At least twice --recalls-in-flight-max and --index-in-flight-max, since as many "
+        "again may wait for embeddings, and --admin-in-flight-max.",
         default=2_000,
         ge=8,
         le=1_000_000,
+    )
+    streams_open_max: int = _setting(
+        Group.CAPACITY,
+        "RecallStream and IndexStream calls open at once. More are RESOURCE_EXHAUSTED at once.",
+        default=512,
+        ge=1,
+        le=100_000,
     )
     bytes_in_flight_max: int = _setting(
         Group.CAPACITY,
@@ -309,6 +318,14 @@ class Settings(BaseSettings):
         default=600_000,
         ge=10,
         le=3_600_000,
+    )
+    stream_idle_timeout_ms: int = _setting(
+        Group.TIME,
+        "How long a stream stays open while nothing moves on it: the client sends nothing, or "
+        "does not read. It then ends with UNAVAILABLE and the reason STREAM_IDLE.",
+        default=600_000,
+        ge=10,
+        le=86_400_000,
     )
     drain_grace_ms: int = _setting(
         Group.TIME,

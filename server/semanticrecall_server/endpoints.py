@@ -22,12 +22,12 @@ from semanticrecall_core.types.values import CallBudget
 
 from .answers import Clock
 from .errors import AnswerTooLargeError, abort, known_error, status_code
-from .gate import Gate, Services
+from .gate import Gate, Kind, Services
 from .lanes import Lane
 from .logs import Logger
 from .observability import Metrics
 from .service import Call, Later, is_query_embedding
-from .wire import decode
+from .wire import MessageT, decode
 
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
@@ -71,12 +71,14 @@ class Runtime:
     Attributes:
         answer_bytes_max: no unary answer is longer, whatever is in it; clients refuse longer ones
             with an error that says less.
+        stream_idle_s: how long a stream stays open on which nothing moves, in seconds.
     """
 
     gate: Gate
     lanes: Lanes
     deadlines: Deadlines
     answer_bytes_max: int
+    stream_idle_s: float
     metrics: Metrics
     log: Logger
 
@@ -198,6 +200,18 @@ ADMIN_UNARY = (
 )
 
 
+async def read_early(lane: Lane, raw: bytes, kind: type[MessageT], budget: CallBudget) -> MessageT:
+    """A request that must be known before it is run: off the event loop unless that is quick.
+
+    Raises:
+        InvalidArgumentError: it is no such message. To find out where it is not takes a thread.
+    """
+    if len(raw) <= SMALL_REQUEST_BYTES:
+        with suppress(DecodeError):
+            return kind.FromString(raw)
+    return await lane.run(lambda: decode(raw, kind), budget, len(raw))
+
+
 async def run_unary(
     runtime: Runtime, method: UnaryMethod, services: Services, raw: bytes, budget: CallBudget
 ) -> bytes:
@@ -258,7 +272,7 @@ def unary_endpoint(runtime: Runtime, method: UnaryMethod) -> grpc.RpcMethodHandl
         caller = Caller()
 
         async def answer() -> bytes:
-            with runtime.gate.enter() as services:
+            with runtime.gate.enter(Kind.CALL) as services:
                 budget = budget_for(context.time_remaining(), caller, runtime.deadlines)
                 return await run_unary(runtime, method, services, raw, budget)
 
@@ -287,7 +301,8 @@ async def guarded(
         caller.left()
         error = known_error(raised, runtime.log)
         code = status_code(error)
-        await abort(context, error)
+        with runtime.gate.leaving():
+            await abort(context, error)
         raise AssertionError("unreachable: abort always raises") from None
     finally:
         runtime.metrics.called(name, code.name, time.monotonic() - started)

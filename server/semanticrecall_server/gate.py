@@ -1,5 +1,9 @@
 """The gate every call passes: is the server starting, serving or draining, and who is inside.
 
+Calls, open streams and open exports have places of their own: streams on which nothing happens
+never keep calls out, nor the other way round. gRPC's own limit is not used: it refuses without
+saying when to come back, and health checks too.
+
 Everything here belongs to the event loop. Draining means: no new calls, open streams are told to
 end, and `wait_until_empty` returns when the last accepted call has been answered.
 """
@@ -7,18 +11,22 @@ end, and `wait_until_empty` returns when the last accepted call has been answere
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 
-from semanticrecall_core.types.errors import UnavailableError
+from semanticrecall_core.types.errors import ResourceExhaustedError, UnavailableError
 
 from .admin import AdminService
 from .service import RecallService
 
 RETRY_WHILE_STARTING_MS = 1_000
 RETRY_WHILE_DRAINING_MS = 500
+RETRY_WHILE_FULL_MS = 200
+LEAVING_MAX = 128
+"""Streams that have ended here but not at their clients, which do not read; see `leaving`."""
+
 
 
 class Phase(Enum):
@@ -37,13 +45,55 @@ class Services:
     admin: AdminService
 
 
-class Gate:
-    """Counts calls in flight and refuses those that come too early or too late."""
+class Kind(Enum):
+    """What takes a place: one of a kind never takes another kind's. The value is its name."""
 
-    def __init__(self) -> None:
+    CALL = "calls"
+    STREAM = "open streams"
+    EXPORT = "open Export and Verify calls"
+
+
+class Places:
+    """So many of a kind at once."""
+
+    def __init__(self, limit: int, name: str) -> None:
+        self._limit = limit
+        self._name = name
+        self._taken = 0
+
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Hold a place.
+
+        Raises:
+            ResourceExhaustedError: all are taken.
+        """
+        if self._taken >= self._limit:
+            raise _full(self._name)
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+
+
+def _full(name: str) -> ResourceExhaustedError:
+    return ResourceExhaustedError(
+        f"the server has as many {name} as it takes on; come back later",
+        reason="QUEUE_FULL",
+        retry_after_ms=RETRY_WHILE_FULL_MS,
+    )
+
+
+class Gate:
+    """Counts who is inside and refuses those that come too early, too late or are too many."""
+
+    def __init__(self, limits: Mapping[Kind, int]) -> None:
+        self._places = {kind: Places(limit, kind.value) for kind, limit in limits.items()}
         self._phase = Phase.STARTING
         self._services: Services | None = None
         self._inside = 0
+        self._leaving = 0
         self._draining = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -82,23 +132,40 @@ class Gate:
         await self._empty.wait()
 
     @contextmanager
-    def enter(self) -> Generator[Services]:
-        """Hold a place for one call.
+    def enter(self, kind: Kind) -> Generator[Services]:
+        """Hold a place for one call or stream.
 
         Raises:
             UnavailableError: reason STARTING or DRAINING.
+            ResourceExhaustedError: as many of this kind are inside as the server takes on.
         """
         services = self._services
         if self._phase is not Phase.SERVING or services is None:
             raise self.refusal()
-        self._inside += 1
-        self._empty.clear()
+        if kind is not Kind.CALL and self._leaving >= LEAVING_MAX:
+            raise _full("streams whose clients do not read")
+        with self._places[kind].hold():
+            self._inside += 1
+            self._empty.clear()
+            try:
+                yield services
+            finally:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._empty.set()
+
+    @contextmanager
+    def leaving(self) -> Generator[None]:
+        """Tell a client how its call ended: it has no place any more, but perhaps memory.
+
+        gRPC sends the end after the answer before it, and that waits for a client to read: nothing
+        but the end of its connection helps. So no more streams are opened where many leave.
+        """
+        self._leaving += 1
         try:
-            yield services
+            yield
         finally:
-            self._inside -= 1
-            if self._inside == 0:
-                self._empty.set()
+            self._leaving -= 1
 
     @contextmanager
     def on_drain(self, end_stream: Callable[[], None]) -> Generator[None]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from semanticrecall.v1 import admin_pb2, recall_pb2
@@ -27,7 +27,8 @@ from .checks import time_zones
 from .config import Settings
 from .convert import RequestLimits
 from .endpoints import ADMIN_UNARY, RECALL_UNARY, Deadlines, Lanes, Runtime, unary_endpoint
-from .gate import Gate, Phase, Services
+from .gate import Gate, Kind, Phase, Services
+from .health import WATCHES_MAX, Health
 from .lanes import Lane, LaneLimits
 from .listen import Address, ListenError, TcpAddress, UnixAddress, check_tcp, private_socket
 from .logs import Logger
@@ -42,7 +43,12 @@ from .observability import (
 )
 from .security import TokenInterceptor, load_credentials, load_tokens
 from .service import RecallService
-from .streams import ADMIN_STREAMS, client_stream_endpoint, server_stream_endpoint
+from .streams import (
+    ADMIN_STREAMS,
+    CLIENT_STREAMS,
+    client_stream_endpoint,
+    server_stream_endpoint,
+)
 
 RECALL_SERVICE = recall_pb2.DESCRIPTOR.services_by_name["RecallService"].full_name
 ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
@@ -55,6 +61,9 @@ ANSWER_FRAME_BYTES = 1024 * 1024
 """Room beside the messages of an answer: context text, scores, framing."""
 
 EXPORT_DEADLINE_S = 3_600.0
+CALLS_BEYOND_LIMITS = 20_000
+"""Beside all that the gate and the health service let in; see `rpcs_max`."""
+
 RECALL_RETRY_MS = 100
 WRITE_RETRY_MS = 500
 ADMIN_THREADS = 2
@@ -101,6 +110,20 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
     ]
 
 
+def rpcs_max(settings: Settings) -> int:
+    """How many calls gRPC itself lets in: the last resort of memory, not to be met.
+
+    What it refuses is told neither why nor when to come back, health checks included.
+    """
+    return (
+        settings.calls_in_flight_max
+        + settings.streams_open_max
+        + settings.admin_in_flight_max
+        + WATCHES_MAX
+        + CALLS_BEYOND_LIMITS
+    )
+
+
 def make_lanes(settings: Settings, recall_threads: int) -> Lanes:
     """The lanes of the settings."""
     size = settings.bytes_in_flight_max
@@ -130,11 +153,17 @@ class Sidecar:
         self._settings = settings
         self._parts = parts
         self._log = log
-        self._gate = Gate()
+        self._gate = Gate(
+            {
+                Kind.CALL: settings.calls_in_flight_max,
+                Kind.STREAM: settings.streams_open_max,
+                Kind.EXPORT: settings.admin_in_flight_max,
+            }
+        )
         self._metrics = Metrics(server_version())
         self._metrics.watch(self._readings)
         self._lanes = make_lanes(settings, recall_threads)
-        self._health = health.aio.HealthServicer()
+        self._health = Health()
         self._server: grpc.aio.Server | None = None
         self._claim: Claim | None = None
         self._engine: Engine | None = None
@@ -176,7 +205,7 @@ class Sidecar:
         self._server = grpc.aio.server(
             interceptors=interceptors,
             options=channel_options(settings),
-            maximum_concurrent_rpcs=settings.calls_in_flight_max,
+            maximum_concurrent_rpcs=rpcs_max(settings),
         )
         self._add_methods(self._server)
         await self._show_health(serving=False)
@@ -225,12 +254,13 @@ class Sidecar:
             self._lanes,
             deadlines,
             settings.answer_bytes_max + ANSWER_FRAME_BYTES,
+            settings.stream_idle_timeout_ms / 1000,
             self._metrics,
             self._log,
         )
         recall = {method.name: unary_endpoint(runtime, method) for method in RECALL_UNARY}
-        for name in ("RecallStream", "IndexStream"):
-            recall[name] = client_stream_endpoint(runtime, name)
+        for kind in CLIENT_STREAMS:
+            recall[kind.__name__] = client_stream_endpoint(runtime, kind)
         admin = {method.name: unary_endpoint(runtime, method) for method in ADMIN_UNARY}
         for stream in ADMIN_STREAMS:
             admin[stream.name] = server_stream_endpoint(runtime, stream)

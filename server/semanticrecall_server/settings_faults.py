@@ -128,12 +128,14 @@ def _size_faults(settings: Settings) -> list[str]:
 def _capacity_faults(settings: Settings) -> list[str]:
     faults = []
     lanes = (
-        settings.recalls_in_flight_max + settings.index_in_flight_max + settings.admin_in_flight_max
+        2 * settings.recalls_in_flight_max
+        + 2 * settings.index_in_flight_max
+        + settings.admin_in_flight_max
     )
     if settings.calls_in_flight_max < lanes:
         faults.append(
-            f"--calls-in-flight-max {settings.calls_in_flight_max} is less than the sum of "
-            "--recalls-in-flight-max, --index-in-flight-max and --admin-in-flight-max "
+            f"--calls-in-flight-max {settings.calls_in_flight_max} is less than twice "
+            "--recalls-in-flight-max and --index-in-flight-max, and --admin-in-flight-max "
             f"({lanes}), so callers would not be told when to come back"
         )
     if settings.index_threads > settings.index_in_flight_max:

@@ -8,7 +8,8 @@ ends with UNAVAILABLE.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from semanticrecall.v1 import admin_pb2, recall_pb2
 from semanticrecall_core.types.errors import (
     FieldViolation,
     InvalidArgumentError,
+    UnavailableError,
     UnimplementedError,
 )
 from semanticrecall_core.types.values import CallBudget
@@ -35,13 +37,64 @@ from .endpoints import (
     budget_for,
     failure_of,
     guarded,
+    read_early,
     run_unary,
 )
-from .gate import Services
+from .gate import Kind, Services
 from .wire import decode
 
 RECALLS_PER_STREAM_MAX = 64
 END = grpc.aio.EOF
+
+
+class Idle:
+    """Ends a stream on which nothing moves though the server waits for the client only.
+
+    A client that neither sends nor reads would otherwise keep its place for ever.
+    """
+
+    def __init__(self, limit: asyncio.Timeout, idle_s: float) -> None:
+        self._limit = limit
+        self._idle_s = idle_s
+        self._works = 0
+
+    def moved(self) -> None:
+        """A request came or an answer left."""
+        if self._works == 0 and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._idle_s)
+
+    @contextmanager
+    def working(self) -> Generator[None]:
+        """The server works, and the client waits for it."""
+        self._works += 1
+        if not self._limit.expired():
+            self._limit.reschedule(None)
+        try:
+            yield
+        finally:
+            self._works -= 1
+            self.moved()
+
+
+@asynccontextmanager
+async def ended_when_idle(idle_s: float) -> AsyncGenerator[Idle]:
+    """Run a stream until it is done, or nothing has moved on it for so many seconds.
+
+    Raises:
+        UnavailableError: reason STREAM_IDLE.
+    """
+    limit = asyncio.timeout(idle_s)
+    try:
+        async with limit:
+            yield Idle(limit, idle_s)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise UnavailableError(
+            f"nothing moved on this stream for {idle_s:g} seconds; open a new one when needed",
+            reason="STREAM_IDLE",
+            retry_after_ms=0,
+        ) from None
 
 
 class RequestReader:
@@ -62,11 +115,13 @@ class RequestReader:
         """The next request, or None at the end."""
         if self.drained:
             return None
-        self._reading = asyncio.ensure_future(self._context.read())
+        reading = asyncio.ensure_future(self._context.read())
+        self._reading = reading
         try:
-            raw = await self._reading
+            raw = await reading
         except asyncio.CancelledError:
-            if not self.drained:
+            # Not where the stream itself is cancelled: its reading is then still to be.
+            if not (self.drained and reading.cancelled()):
                 raise
             return None
         finally:
@@ -91,7 +146,7 @@ class RecallStream:
         self._writing = asyncio.Lock()
         self._ids: set[str] = set()
 
-    async def run(self, reader: RequestReader) -> None:
+    async def run(self, reader: RequestReader, idle: Idle) -> None:
         """Answer until the end; every request that was read is answered first."""
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -99,13 +154,15 @@ class RecallStream:
                 raw = await reader.next()
                 if raw is None:
                     break
-                tasks.create_task(self._answer(raw))
+                tasks.create_task(self._answer(raw, idle))
 
-    async def _answer(self, raw: bytes) -> None:
+    async def _answer(self, raw: bytes, idle: Idle) -> None:
         try:
-            answer = await self._recall(raw)
+            with idle.working():
+                answer = await self._recall(raw)
             async with self._writing:
                 await self._context.write(answer)
+            idle.moved()
         except grpc.aio.BaseError:
             # The client is gone; the stream's own task is told so by gRPC.
             self._caller.left()
@@ -115,11 +172,14 @@ class RecallStream:
     async def _recall(self, raw: bytes) -> bytes:
         request_id = ""
         is_mine = False
+        deadlines = self._runtime.deadlines
         try:
-            request = decode(raw, recall_pb2.RecallRequest)
+            early = budget_for(None, self._caller, deadlines)
+            lane = self._runtime.lanes.recall
+            request = await read_early(lane, raw, recall_pb2.RecallRequest, early)
             request_id = request.request_id
             is_mine = self._claim(request)
-            budget = stream_budget(request.timeout_ms, self._caller, self._runtime.deadlines)
+            budget = stream_budget(request.timeout_ms, self._caller, deadlines)
             raw_answer = await run_unary(self._runtime, RECALL, self._services, raw, budget)
             self._runtime.metrics.called_in_stream("RecallStream", "OK")
             return raw_answer
@@ -152,27 +212,45 @@ def stream_budget(timeout_ms: int, caller: Caller, deadlines: Deadlines) -> Call
 # ---- IndexStream ----
 
 
-async def index_stream(
-    runtime: Runtime,
-    services: Services,
-    context: Context,
-    caller: Caller,
-    reader: RequestReader,
-) -> None:
+class IndexStream:
     """One Index request after the other, each answered before the next is read."""
-    while (raw := await reader.next()) is not None:
+
+    def __init__(
+        self, runtime: Runtime, services: Services, context: Context, caller: Caller
+    ) -> None:
+        self._runtime = runtime
+        self._services = services
+        self._context = context
+        self._caller = caller
+
+    async def run(self, reader: RequestReader, idle: Idle) -> None:
+        """Answer until the end."""
+        while (raw := await reader.next()) is not None:
+            with idle.working():
+                answer = await self._index(raw)
+            await self._context.write(answer)
+            idle.moved()
+
+    async def _index(self, raw: bytes) -> bytes:
+        runtime = self._runtime
         try:
-            budget = budget_for(None, caller, runtime.deadlines)
-            answer = await run_unary(runtime, INDEX, services, raw, budget)
+            budget = budget_for(None, self._caller, runtime.deadlines)
+            answer = await run_unary(runtime, INDEX, self._services, raw, budget)
             runtime.metrics.called_in_stream("IndexStream", "OK")
+            return answer
         except Exception as raised:
             error = failure_of(runtime, "IndexStream", raised)
-            answer = answers.index_error(error).SerializeToString()
-        await context.write(answer)
+            return answers.index_error(error).SerializeToString()
 
 
-def client_stream_endpoint(runtime: Runtime, name: str) -> grpc.RpcMethodHandler[Any, Any]:
-    """RecallStream or IndexStream."""
+CLIENT_STREAMS: tuple[type[RecallStream | IndexStream], ...] = (RecallStream, IndexStream)
+"""Their names are their methods' names."""
+
+
+def client_stream_endpoint(
+    runtime: Runtime, kind: type[RecallStream | IndexStream]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """The gRPC handler of one of CLIENT_STREAMS."""
 
     async def handle(requests: object, context: Context) -> None:
         del requests
@@ -180,15 +258,15 @@ def client_stream_endpoint(runtime: Runtime, name: str) -> grpc.RpcMethodHandler
         reader = RequestReader(context)
 
         async def answer() -> None:
-            with runtime.gate.enter() as services, runtime.gate.on_drain(reader.end):
-                if name == "RecallStream":
-                    await RecallStream(runtime, services, context, caller).run(reader)
-                else:
-                    await index_stream(runtime, services, context, caller, reader)
+            gate = runtime.gate
+            with gate.enter(Kind.STREAM) as services, gate.on_drain(reader.end):
+                stream = kind(runtime, services, context, caller)
+                async with ended_when_idle(runtime.stream_idle_s) as idle:
+                    await stream.run(reader, idle)
             if reader.drained:
                 raise runtime.gate.refusal()
 
-        await guarded(runtime, name, context, caller, answer)
+        await guarded(runtime, kind.__name__, context, caller, answer)
 
     return grpc.stream_stream_rpc_method_handler(handle)
 
@@ -236,16 +314,23 @@ def server_stream_endpoint(
         def begin() -> Batches:
             return iter(method.begin(services, decode(raw, method.request), budget))
 
-        batches = await lane.run(begin, budget, len(raw))
-        while (batch := await lane.run(lambda: next(batches, None), budget, 0)) is not None:
-            for answer in batch:
-                await context.write(answer)
+        async with ended_when_idle(runtime.stream_idle_s) as idle:
+            with idle.working():
+                batches = await lane.run(begin, budget, len(raw))
+            while True:
+                with idle.working():
+                    batch = await lane.run(lambda: next(batches, None), budget, 0)
+                if batch is None:
+                    return
+                for answer in batch:
+                    await context.write(answer)
+                    idle.moved()
 
     async def handle(raw: bytes, context: Context) -> None:
         caller = Caller()
 
         async def answer() -> None:
-            with runtime.gate.enter() as services:
+            with runtime.gate.enter(Kind.EXPORT) as services:
                 await stream(services, raw, context, caller)
 
         await guarded(runtime, method.name, context, caller, answer)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -280,32 +278,6 @@ def test_an_expired_call_in_the_queue_is_dropped_before_it_is_worked_on(tmp_path
         held.release.set()
         first.result(20)
         assert len(engine.queries) == 1
-
-
-def test_open_streams_are_limited_too(tmp_path: Path) -> None:
-    limits = {
-        "calls_in_flight_max": 8,
-        "recalls_in_flight_max": 4,
-        "index_in_flight_max": 2,
-        "index_threads": 2,
-        "admin_in_flight_max": 2,
-    }
-    done = threading.Event()
-
-    def nothing_yet() -> Iterator[Any]:
-        done.wait(60)
-        yield from ()
-
-    with running(tmp_path, parts_of(FakeEngine()), **limits) as server:
-        streams = [server.recall.IndexStream(nothing_yet(), timeout=60) for _ in range(8)]
-        server.wait_until(lambda: server.sidecar.calls_inside == 8)
-        with pytest.raises(grpc.RpcError) as refused:
-            server.recall.Recall(RECALL, timeout=20)
-        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        done.set()
-        assert [list(stream) for stream in streams] == [[]] * 8
-        server.wait_until(lambda: server.sidecar.calls_inside == 0)
-        assert server.recall.Recall(RECALL, timeout=20).request_id == "r1"
 
 
 def test_an_answer_larger_than_clients_take_is_refused(

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
+import pytest
 
 from semanticrecall.v1 import recall_pb2
 from semanticrecall_core.types.values import CallBudget
+from semanticrecall_server import endpoints, wire
 from support.fake_engine import FakeEngine
 from support.running_server import InProcessServer
 
@@ -181,3 +183,30 @@ def test_a_stream_of_a_client_that_died_ends(server: InProcessServer, engine: Fa
     feed.end()
     server.wait_until(lambda: server.in_flight("recall") == 0)
     held.release.set()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(recall("r").SerializeToString() + b"\x12\x01\xff", id="malformed"),
+        pytest.param(b"\x7a\x01a" * 40_000 + b"\x12\x01\xff", id="large and malformed"),
+        pytest.param(recall("r", "long " * 10_000).SerializeToString(), id="large"),
+    ],
+)
+def test_the_event_loop_reads_small_and_sound_requests_only(
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch, raw: bytes
+) -> None:
+    """To read the others takes so long that everybody would wait."""
+    read_on: list[str] = []
+
+    def recorded(raw: bytes, kind: type[Any]) -> Any:
+        read_on.append(threading.current_thread().name)
+        return wire.decode(raw, kind)
+
+    monkeypatch.setattr(endpoints, "decode", recorded)
+    stream = server.channel.stream_stream("/semanticrecall.v1.RecallService/RecallStream")
+    answers = [recall_pb2.RecallResponse.FromString(a) for a in stream(iter([raw]), timeout=60)]
+    faulty = raw.endswith(b"\xff")
+    assert [bool(answer.error.code) for answer in answers] == [faulty]
+    assert len(read_on) == (1 if faulty else 2)
+    assert all(name.startswith("recall-lane") for name in read_on), read_on
