@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import metadata
 
 from google.protobuf.message import Message
@@ -21,7 +22,13 @@ from . import answers
 from .checks import Violations
 from .service import Call, require_resource
 
-EXPORT_BATCH_MESSAGES = 64
+EXPORT_BATCH_BYTES = 1024 * 1024
+"""A batch ends here: it is kept in memory for as long as its reader takes."""
+
+EXPORT_READ_FIRST = 4
+EXPORT_READ_MAX = 32
+"""Messages read at once: so few at first, then as many as fit a batch."""
+
 VERIFY_BATCH_SECONDS = 0.2
 DISTRIBUTION = "semanticrecall-sidecar"
 
@@ -75,22 +82,36 @@ class AdminService:
     def export(self, request: admin_pb2.ExportRequest, budget: CallBudget) -> Iterator[list[bytes]]:
         """Every message of one resource by (create_time, arrival), in batches."""
         require_resource(request.resource_id)
-        query = ListQuery(request.resource_id, None, EXPORT_BATCH_MESSAGES)
-        after: tuple[int, int] | None = None
-        while True:
+        query: ListQuery | None = ListQuery(request.resource_id, None, EXPORT_READ_FIRST)
+        while query is not None:
             budget.check()
-            rows = self._engine.list_messages(
-                ListQuery(request.resource_id, None, query.limit, after=after)
-            )
-            batch: list[bytes] = []
-            for row in rows:
-                response = admin_pb2.ExportResponse()
-                answers.fill_message(response.message, row)
-                batch.append(response.SerializeToString())
+            batch, query = self._export_batch(query)
             yield batch
-            if len(rows) < query.limit:
-                return
-            after = (rows[-1].create_time_ns, rows[-1].seq)
+
+    def _export_batch(self, query: ListQuery) -> tuple[list[bytes], ListQuery | None]:
+        """Encoded messages up to about EXPORT_BATCH_BYTES, and where to go on, None at the end.
+
+        Messages that were read and did not fit are read again: nothing but the batch is kept.
+        """
+        rows = self._engine.list_messages(query)
+        batch: list[bytes] = []
+        size = 0
+        for row in rows:
+            response = admin_pb2.ExportResponse()
+            answers.fill_message(response.message, row)
+            batch.append(response.SerializeToString())
+            size += len(batch[-1])
+            if size >= EXPORT_BATCH_BYTES:
+                break
+        if len(batch) == len(rows) < query.limit:
+            return batch, None
+        last = rows[len(batch) - 1]
+        fitting = EXPORT_BATCH_BYTES * len(batch) // size
+        return batch, replace(
+            query,
+            limit=max(1, min(fitting, EXPORT_READ_MAX)),
+            after=(last.create_time_ns, last.seq),
+        )
 
     def verify(self, request: admin_pb2.VerifyRequest, budget: CallBudget) -> Iterator[list[bytes]]:
         """Findings, then the summary; a batch ends after a while even if it is empty."""

@@ -28,7 +28,6 @@ LEAVING_MAX = 128
 """Streams that have ended here but not at their clients, which do not read; see `leaving`."""
 
 
-
 class Phase(Enum):
     """Where the server is in its life."""
 

@@ -236,6 +236,23 @@ def test_a_client_that_does_not_read_loses_its_place(
         silent.end()
 
 
+def test_open_exports_are_bounded_while_they_are_open(
+    small: InProcessServer, engine: FakeEngine
+) -> None:
+    fill(engine)
+    unread = [answers_of(small, "Export", Silent()) for _ in range(2)]
+    for answers in unread:
+        assert next(answers).message.id == "m0"
+    # Nothing of them is worked on: they wait for their readers.
+    small.wait_until(lambda: small.in_flight("admin") == 0)
+    refusal(lambda: next(answers_of(small, "Export", Silent())))
+    assert small.admin.GetStats(admin_pb2.GetStatsRequest(), timeout=20).messages == 1
+    unread[0].cancel()
+    small.wait_until(lambda: small.sidecar.calls_inside == 1)
+    assert next(answers_of(small, "Export", Silent())).message.id == "m0"
+    unread[1].cancel()
+
+
 def test_clients_that_never_read_are_not_let_in_without_end(
     engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
