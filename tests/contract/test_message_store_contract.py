@@ -66,6 +66,7 @@ def test_a_message_comes_back_as_it_was_given(store: MessageStore, given: Messag
         payload=given.payload,
         payload_type=given.payload_type,
         group_id=given.group_id,
+        revision=outcome.revision,
     )
 
 

@@ -20,6 +20,7 @@ from semanticrecall_core.types.values import (
     Role,
     ThreadSummary,
 )
+from semanticrecall_core.types.windows import WindowQuery
 from support.message_stores import append, draft, embed, ids, window
 
 
@@ -244,8 +245,8 @@ def test_filters_mean_what_is_written(
     parsed = parse_filter(condition)
     assert parsed is not None
     found = store.seqs_matching("u", parsed, CallBudget.of_seconds(60))
-    assert {seqs[seq] for seq in found.tolist()} == expected
-    assert found.tolist() == sorted(found.tolist())
+    assert {seqs[seq] for seq in found.seqs.tolist()} == expected
+    assert found.seqs.tolist() == sorted(found.seqs.tolist())
 
 
 def test_keys_that_no_message_carries_are_told(store: MessageStore) -> None:
@@ -280,3 +281,39 @@ def test_counts_are_of_one_resource_or_of_all(store: MessageStore) -> None:
     assert (every.messages, every.vectors, every.pending, every.threads) == (3, 2, 2, 3)
     assert every.resources == 2
     assert (none.messages, none.vectors, none.pending, none.threads) == (0, 0, 0, 0)
+
+
+def test_a_hit_of_another_revision_is_gone(store: MessageStore) -> None:
+    a, b, c = append(store, *(draft(i, create_time_ns=n) for n, i in enumerate("abc")))
+    (edited,) = append(store, draft("b", text="other"))
+    assert edited.seq == b.seq
+
+    def found(*hits: tuple[int, int]) -> list[tuple[str, int]]:
+        rows = store.windows(WindowQuery("u", hits, before=1, after=0))
+        return [(row.id, row.revision) for row in rows]
+
+    assert found((b.seq, b.revision)) == []
+    now = [("a", a.revision), ("b", edited.revision), ("c", c.revision)]
+    assert found((b.seq, edited.revision)) == now[:2]
+    # As a neighbour it is whatever it is now.
+    assert found((b.seq, b.revision), (c.seq, c.revision)) == now[1:]
+
+
+def test_a_filter_speaks_of_the_rows_it_has_read(store: MessageStore) -> None:
+    drafts = [draft(i, create_time_ns=n, metadata_json='{"k":1}') for n, i in enumerate("abcde")]
+    outcomes = append(store, *drafts[:4], replace(drafts[4], metadata_json='{"k":2}'))
+    condition = parse_filter({"k": 1})
+    assert condition is not None
+    matching = store.seqs_matching("u", condition, CallBudget.of_seconds(60))
+    assert matching.revision >= max(o.revision for o in outcomes)
+    a, b, c, d, e = outcomes
+    (edited,) = append(store, replace(drafts[1], author="someone"))
+
+    def found(seq: int, revision: int) -> list[str]:
+        return ids(store.windows(WindowQuery("u", ((seq, revision),), 2, 1, matching=matching)))
+
+    assert found(c.seq, c.revision) == ["a", "c", "d"]  # b took a place
+    assert found(d.seq, d.revision) == ["c", "d"]  # so did b, and e, which never matched
+    assert found(b.seq, edited.revision) == []
+    assert found(e.seq, e.revision) == []
+    assert found(a.seq, a.revision) == ["a"]

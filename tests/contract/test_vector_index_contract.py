@@ -68,7 +68,8 @@ class World:
 
     def message(self, seq: int, vectors: NDArray[np.float32] | None = None) -> StoredVectors:
         own = self.units(1) if vectors is None else np.atleast_2d(vectors)
-        return StoredVectors(seq, 1 + seq % 3, seq * 10, 1 + seq % 4, own)
+        revision = int(self.rng.integers(1, 2**40))
+        return StoredVectors(seq, 1 + seq % 3, seq * 10, 1 + seq % 4, own, revision)
 
     def put(self, resource_id: str, messages: Sequence[StoredVectors]) -> None:
         self.record.setdefault(resource_id, {}).update({m.seq: m for m in messages})
@@ -337,7 +338,7 @@ def test_partition_rows_are_what_is_alive_by_seq_and_chunk(world: World) -> None
     world.check("u", query)
     rows = world.index.partition_rows("u")
     right = partition_rows(world.record["u"].values(), DIMENSIONS)
-    for name in ("seqs", "thread_keys", "times_ns", "roles", "chunks", "vectors"):
+    for name in ("seqs", "thread_keys", "times_ns", "roles", "chunks", "revisions", "vectors"):
         np.testing.assert_array_equal(getattr(rows, name), getattr(right, name), err_msg=name)
 
 

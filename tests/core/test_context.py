@@ -46,6 +46,7 @@ def _recalled(
         "payload": b"",
         "payload_type": "",
         "group_id": "",
+        "revision": 1,
     }
     message = StoredMessage(**{**values, **fields})  # type: ignore[arg-type]
     return RecalledMessage(message, 0, None, GroupState.NO_GROUP)

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semanticrecall_core.engine import Engine, EngineLimits, VerifyReport
-from semanticrecall_core.messages import open_store
+from semanticrecall_core.engine import VerifyReport
 from semanticrecall_core.types.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -27,8 +26,6 @@ from semanticrecall_core.types.values import (
     EmbedRole,
     ForgetTarget,
     GroupState,
-    IndexAnswer,
-    MessageDraft,
     Mode,
     RecallAnswer,
     RecallQuery,
@@ -38,35 +35,8 @@ from semanticrecall_core.types.values import (
     Wait,
     WhyEmpty,
 )
-from semanticrecall_core.vectors import FaissVectorIndex
-from support.fake_embedder import FakeEmbedder, text_vector
-
-WAIT_SECONDS = 30.0
-
-
-class Running:
-    """An engine over one directory."""
-
-    def __init__(self, directory: Path, **limits: object) -> None:
-        self.embedder = FakeEmbedder()
-        self.store = open_store(directory, generation=self.embedder.generation)
-        self.index = FaissVectorIndex(self.embedder.dimensions, self.store.load_partition)
-        self.engine = Engine(
-            self.store,
-            self.embedder,
-            self.index,
-            EngineLimits(**limits),  # type: ignore[arg-type]
-        )
-        self.engine.start()
-
-    def add(
-        self, *drafts: MessageDraft, wait: Wait = Wait.SEARCHABLE, resource: str = "u"
-    ) -> IndexAnswer:
-        return self.engine.index(resource, drafts, wait, CallBudget.of_seconds(WAIT_SECONDS))
-
-    def recall(self, text: str, resource: str = "u", **fields: object) -> RecallAnswer:
-        query = RecallQuery(resource, text, **fields)  # type: ignore[arg-type]
-        return self.engine.recall(query, CallBudget.of_seconds(WAIT_SECONDS))
+from support.fake_embedder import text_vector
+from support.running_engine import WAIT_SECONDS, Running, await_pending, draft, hit_ids, ids
 
 
 @pytest.fixture
@@ -75,20 +45,6 @@ def running(tmp_path: Path) -> Iterator[Running]:
     yield made
     made.embedder.heal()
     made.engine.stop()
-
-
-def draft(id: str, text: str, **fields: object) -> MessageDraft:
-    values: dict[str, object] = {"thread_id": "t", "role": Role.USER, **fields}
-    return MessageDraft(id=id, text=text, **values)  # type: ignore[arg-type]
-
-
-def ids(answer: RecallAnswer) -> list[str]:
-    return [m.message.id for m in answer.messages]
-
-
-def hit_ids(answer: RecallAnswer) -> list[str]:
-    hits = sorted((m for m in answer.messages if m.rank), key=lambda m: m.rank)
-    return [m.message.id for m in hits]
 
 
 def test_statuses_say_what_became_of_each_message(running: Running) -> None:
@@ -152,16 +108,6 @@ def test_one_bad_embedding_harms_only_its_message(running: Running, fault: str) 
     running.embedder._bad.clear()
     await_pending(running, 0)
     assert hit_ids(running.recall(bad, top_k=1, before=0, after=0)) == ["2"]
-
-
-def await_pending(running: Running, count: int) -> None:
-    """Wait until the backlog holds `count` rows."""
-    poll = threading.Event()
-    for _ in range(int(WAIT_SECONDS * 100)):
-        if running.engine.pending() == count:
-            return
-        poll.wait(0.01)
-    raise AssertionError(f"{running.engine.pending()} rows are pending, not {count}")
 
 
 def test_pending_rows_survive_a_restart(tmp_path: Path) -> None:

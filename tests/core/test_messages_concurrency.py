@@ -19,8 +19,8 @@ from semanticrecall_core.types.values import (
     PartitionRows,
     Role,
     VectorRecord,
-    WindowQuery,
 )
+from semanticrecall_core.types.windows import WindowQuery
 
 WRITERS, READERS, TURNS = 8, 3, 25
 
@@ -82,7 +82,7 @@ def _read(store: MessageStore, writing: Callable[[], bool]) -> int:
         assert places == sorted(places)
         if page:
             middle = page[len(page) // 2]
-            window = store.windows(WindowQuery("u", (middle.seq,), 2, 2))
+            window = store.windows(WindowQuery("u", ((middle.seq, middle.revision),), 2, 2))
             assert len({m.thread_id for m in window}) <= 1
         rows = store.load_partition("u")
         assert (rows.vectors[:, 0] == rows.seqs).all() if rows.seqs.size else True

@@ -37,6 +37,7 @@ def as_rows(vectors: NDArray[np.float32], chunks: int = 1) -> PartitionRows:
         times_ns=seqs * 1000,
         roles=(seqs % 4 + 1).astype(np.uint8),
         chunks=positions % chunks,
+        revisions=seqs + 5,
         vectors=vectors,
     )
 

@@ -18,7 +18,8 @@ from semanticrecall_core.types.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from semanticrecall_core.types.values import ForgetTarget, ListQuery, WindowQuery
+from semanticrecall_core.types.values import ForgetTarget, ListQuery
+from semanticrecall_core.types.windows import WindowQuery
 from support.faulty_disk import FaultyDisk
 from support.message_stores import append, draft, embed, ids
 from support.recorded_commits import RecordedCommits
@@ -248,7 +249,7 @@ def test_a_changed_row_is_never_served(tmp_path: Path, change: str) -> None:
     damaged(home, f"UPDATE messages SET {change} WHERE seq = ?", a.seq)
     store = open_store(home, generation="g")
     with pytest.raises(CorruptDataError) as refused:
-        store.windows(WindowQuery("u", (a.seq,), 1, 1))
+        store.windows(WindowQuery("u", ((a.seq, a.revision),), 1, 1))
     assert str(a.seq) in refused.value.message
     assert "secret" not in refused.value.message
     with pytest.raises(CorruptDataError):
@@ -293,7 +294,7 @@ def test_a_changed_name_serves_nobody_elses_messages(
     for read in (
         lambda: store.get(resource, ["a"]),
         lambda: store.list_messages(ListQuery(resource, None, 10)),
-        lambda: store.windows(WindowQuery(resource, (1,), 0, 0)),
+        lambda: store.windows(WindowQuery(resource, ((1, 1),), 0, 0)),
     ):
         with pytest.raises(CorruptDataError):
             read()

@@ -125,7 +125,7 @@ def test_sql_and_python_agree(
             for outcome, text in zip(outcomes, stored, strict=True)
             if holds(condition, text)
         ]
-        assert store.seqs_matching("u", condition, LONG).tolist() == expected
+        assert store.seqs_matching("u", condition, LONG).seqs.tolist() == expected
         named = filter_keys(condition)
         unknown = {key for key in named if not any(has_key(text, key) for text in stored)}
         assert store.unknown_metadata_keys("u", named, LONG) == tuple(sorted(unknown))
@@ -148,7 +148,7 @@ def test_numbers_compare_as_doubles(store: SqliteMessageStore, stored: str) -> N
         (Comparison.LT, []),
     ):
         condition = Condition(("k",), comparison, (2.0**53,))
-        assert store.seqs_matching("u", condition, LONG).tolist() == found
+        assert store.seqs_matching("u", condition, LONG).seqs.tolist() == found
 
 
 def test_the_largest_filter_compiles(store: SqliteMessageStore) -> None:
@@ -166,7 +166,7 @@ def test_the_largest_filter_compiles(store: SqliteMessageStore) -> None:
     )
     expected = [outcomes[0].seq, outcomes[1].seq]
     for condition in (one, wide, deep):
-        assert store.seqs_matching("u", condition, LONG).tolist() == expected
+        assert store.seqs_matching("u", condition, LONG).seqs.tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from semanticrecall_core.types.values import (
     Role,
     Status,
     VectorRecord,
-    WindowQuery,
 )
+from semanticrecall_core.types.windows import MatchingRows, WindowQuery
 from support.model_store import ModelStore
 from support.recorded_commits import RecordedCommits
 
@@ -90,8 +90,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
         budget = CallBudget.of_seconds(60)
         real = self.real.append(resource, given, budget)
         model = self.model.append(resource, given, budget)
-        assert [(o.seq, o.status, o.pending) for o in real] == [
-            (o.seq, o.status, o.pending) for o in model
+        assert [(o.seq, o.revision, o.status, o.pending) for o in real] == [
+            (o.seq, o.revision, o.status, o.pending) for o in model
         ]
         assert all(o.status is not Status.REJECTED for o in real)
 
@@ -141,15 +141,31 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @rule(
         resource=resources,
-        hits=st.lists(st.integers(1, 20), max_size=4),
+        hits=st.lists(st.tuples(st.integers(1, 20), st.sampled_from((0, 0, 0, 0, 1))), max_size=4),
+        matching=st.none()
+        | st.builds(
+            lambda seqs, revision: MatchingRows(np.array(sorted(seqs), np.int64), revision),
+            st.sets(st.integers(1, 20)),
+            st.integers(1, 40),
+        ),
         before=st.integers(0, 3),
         after=st.integers(0, 3),
         excluded=st.lists(st.sampled_from(IDS), max_size=3),
     )
     def windows(
-        self, resource: str, hits: list[int], before: int, after: int, excluded: list[str]
+        self,
+        resource: str,
+        hits: list[tuple[int, int]],
+        matching: MatchingRows | None,
+        before: int,
+        after: int,
+        excluded: list[str],
     ) -> None:
-        query = WindowQuery(resource, tuple(hits), before, after, tuple(excluded))
+        now = {
+            m.seq: m.revision for m in self.model.list_messages(ListQuery(resource, None, limit=99))
+        }
+        pairs = tuple((seq, now.get(seq, 1) - stale) for seq, stale in hits)
+        query = WindowQuery(resource, pairs, before, after, tuple(excluded), matching)
         assert self.real.windows(query) == self.model.windows(query)
 
     @rule(
@@ -217,13 +233,14 @@ def _partition(store: MessageStore, resource: str) -> list[tuple[object, ...]]:
     rows: PartitionRows = store.load_partition(resource)
     names = {store.thread_key(resource, thread): thread for thread in THREADS}
     return [
-        (seq, names[key], time_ns, role, chunk, tuple(vector))
-        for seq, key, time_ns, role, chunk, vector in zip(
+        (seq, names[key], time_ns, role, chunk, revision, tuple(vector))
+        for seq, key, time_ns, role, chunk, revision, vector in zip(
             rows.seqs.tolist(),
             rows.thread_keys.tolist(),
             rows.times_ns.tolist(),
             rows.roles.tolist(),
             rows.chunks.tolist(),
+            rows.revisions.tolist(),
             rows.vectors.tolist(),
             strict=True,
         )

@@ -73,6 +73,7 @@ class VectorIndexMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.record: dict[str, dict[int, StoredVectors]] = {name: {} for name in RESOURCES}
+        self.revision = 0
 
     @initialize(tuning=tunings, clip=st.sampled_from((0.3, 1.0)), evicting=st.booleans())
     def start(self, tuning: Tuning, clip: float, evicting: bool) -> None:
@@ -103,7 +104,8 @@ class VectorIndexMachine(RuleBasedStateMachine):
         resource_id: str,
         messages: dict[int, tuple[int, int, int, NDArray[np.float32]]],
     ) -> None:
-        rows = [StoredVectors(seq, *columns) for seq, columns in messages.items()]
+        self.revision += 1
+        rows = [StoredVectors(seq, *columns, self.revision) for seq, columns in messages.items()]
         self.record[resource_id].update({row.seq: row for row in rows})
         self.index.vectors_put(resource_id, partition_rows(rows, DIMENSIONS))
 
@@ -146,6 +148,7 @@ class VectorIndexMachine(RuleBasedStateMachine):
         right = self.load(resource_id)
         np.testing.assert_array_equal(found.seqs, right.seqs)
         np.testing.assert_array_equal(found.chunks, right.chunks)
+        np.testing.assert_array_equal(found.revisions, right.revisions)
         np.testing.assert_array_equal(found.vectors, right.vectors)
 
     @invariant()

@@ -34,6 +34,7 @@ class StoredVectors:
     time_ns: int
     role: int
     vectors: NDArray[np.float32]
+    revision: int = 1
 
 
 def cosines(vectors: NDArray[np.float32], query: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -75,7 +76,7 @@ def answer(messages: Iterable[StoredVectors], query: VectorQuery) -> VectorAnswe
             own = scores[position : position + count]
             position += count
             chunk = int(np.argmax(own))  # the first of equals
-            hits.append(VectorHit(message.seq, float(own[chunk]), chunk, count))
+            hits.append(VectorHit(message.seq, float(own[chunk]), chunk, count, message.revision))
         hits.sort(key=lambda hit: (-hit.score, hit.seq))
     return VectorAnswer(tuple(hits[: query.top_k]), len(allowed), len(everything))
 
@@ -95,6 +96,7 @@ def grouped(rows: PartitionRows) -> dict[int, StoredVectors]:
             int(rows.times_ns[at]),
             int(rows.roles[at]),
             rows.vectors[own],
+            int(rows.revisions[at]),
         )
     return messages
 
@@ -113,6 +115,7 @@ def partition_rows(messages: Iterable[StoredVectors], dimensions: int) -> Partit
         times_ns=column([m.time_ns for m in ordered], np.int64),
         roles=column([m.role for m in ordered], np.uint8),
         chunks=np.array([chunk for count in counts for chunk in range(count)], np.int64),
+        revisions=column([m.revision for m in ordered], np.int64),
         vectors=np.concatenate(
             [np.empty((0, dimensions), np.float32)] + [m.vectors for m in ordered]
         ),

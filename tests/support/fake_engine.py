@@ -52,6 +52,7 @@ MESSAGE = StoredMessage(
     payload=b"\x00\xff",
     payload_type="test/bytes",
     group_id="g1",
+    revision=9,
 )
 SCORE = 0.75
 TOKEN = "1.x.y.9"
@@ -162,7 +163,7 @@ class FakeEngine:
     def recall(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
         self.queries.append(query)
         self.on_call("recall", budget)
-        hit = RecalledMessage(self.recalled, 1, VectorHit(7, SCORE, 2, 5), GroupState.WHOLE)
+        hit = RecalledMessage(self.recalled, 1, VectorHit(7, SCORE, 2, 5, 9), GroupState.WHOLE)
         neighbour = RecalledMessage(self.recalled, 0, None, GroupState.NO_GROUP)
         info = RecallInfo(query.scope, best_score=SCORE, candidates=2, searchable=3, pending=1)
         return RecallAnswer((hit, neighbour), "context", info)

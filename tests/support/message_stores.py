@@ -12,12 +12,13 @@ from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import (
     AppendOutcome,
     CallBudget,
+    ListQuery,
     MessageDraft,
     Role,
     StoredMessage,
     VectorRecord,
-    WindowQuery,
 )
+from semanticrecall_core.types.windows import WindowQuery
 
 FIRST_TICK = 1_000_000
 
@@ -48,5 +49,8 @@ def ids(messages: Sequence[StoredMessage]) -> list[str]:
 
 
 def window(store: MessageStore, hits: Sequence[int], **more: object) -> list[str]:
-    query = replace(WindowQuery("u", tuple(hits), before=1, after=1), **more)
+    """Ids of the windows of these seqs, as they are now."""
+    now = {m.seq: m.revision for m in store.list_messages(ListQuery("u", None, limit=1000))}
+    pairs = tuple((seq, now.get(seq, 1)) for seq in hits)
+    query = replace(WindowQuery("u", pairs, before=1, after=1), **more)
     return ids(store.windows(query))

@@ -29,8 +29,8 @@ from semanticrecall_core.types.values import (
     StoreStats,
     ThreadSummary,
     VectorRecord,
-    WindowQuery,
 )
+from semanticrecall_core.types.windows import MatchingRows, WindowQuery
 from support.model_filter import has_key, holds
 
 
@@ -176,6 +176,7 @@ class ModelStore:
             times_ns=np.array([row.time_ns for row, _, _ in flat], np.int64),
             roles=np.array([row.draft.role for row, _, _ in flat], np.uint8),
             chunks=np.array([chunk for _, chunk, _ in flat], np.int64),
+            revisions=np.array([row.revision for row, _, _ in flat], np.int64),
             vectors=np.array([vector for _, _, vector in flat], np.float32).reshape(
                 len(flat), -1 if flat else 0
             ),
@@ -184,10 +185,12 @@ class ModelStore:
     def thread_key(self, resource_id: str, thread_id: str) -> int | None:
         return self._thread_keys.get((resource_id, thread_id))
 
-    def seqs_matching(self, resource_id: str, condition: Filter, budget: CallBudget) -> np.ndarray:
+    def seqs_matching(
+        self, resource_id: str, condition: Filter, budget: CallBudget
+    ) -> MatchingRows:
         budget.check()
         found = [r.seq for r in self._of(resource_id) if holds(condition, r.draft.metadata_json)]
-        return np.array(sorted(found), np.int64)
+        return MatchingRows(np.array(sorted(found), np.int64), self._revision)
 
     def unknown_metadata_keys(
         self, resource_id: str, keys: frozenset[str], budget: CallBudget
@@ -207,9 +210,15 @@ class ModelStore:
 
     def windows(self, query: WindowQuery) -> list[StoredMessage]:
         chosen: dict[int, _Row] = {}
-        for seq in query.hit_seqs:
-            hit = next((r for r in self._of(query.resource_id) if r.seq == seq), None)
-            if hit is None:
+
+        def allowed(row: _Row) -> bool:
+            rows = query.matching
+            return rows is None or (row.seq in rows.seqs and row.revision <= rows.revision)
+
+        for found in query.hits:
+            there = (r for r in self._of(query.resource_id) if (r.seq, r.revision) == found)
+            hit = next(there, None)
+            if hit is None or not allowed(hit):
                 continue
             others = [
                 r
@@ -220,7 +229,7 @@ class ModelStore:
             later = [r for r in others if r.place > hit.place]
             before = earlier[max(0, len(earlier) - query.before) :]
             window = [*before, hit, *later[: query.after]]
-            chosen.update((r.seq, r) for r in window)
+            chosen.update((r.seq, r) for r in window if allowed(r))
         threads: dict[str, list[_Row]] = {}
         for row in sorted(chosen.values(), key=lambda r: r.place):
             threads.setdefault(row.draft.thread_id, []).append(row)
@@ -382,4 +391,5 @@ def _stored(row: _Row) -> StoredMessage:
         payload=draft.payload,
         payload_type=draft.payload_type,
         group_id=draft.group_id,
+        revision=row.revision,
     )

@@ -36,8 +36,8 @@ from semanticrecall_core.types.values import (
     VectorHit,
     VectorQuery,
     WhyEmpty,
-    WindowQuery,
 )
+from semanticrecall_core.types.windows import MatchingRows, WindowQuery
 
 if TYPE_CHECKING:
     from semanticrecall_core.types.values import FloatRows
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 GROUP_MESSAGES_MAX = 64
 MESSAGE_FRAME_BYTES = 96
 VALUE_FRAME_BYTES = 12
-# A hit can be forgotten between the search and the fetch; the search is then done again, so that
-# top_k is still filled. More rounds than this means someone forgets without pause.
+# A hit can be edited, moved or forgotten between the search and the fetch; what is asked is then
+# asked anew, so that top_k is still filled. After so many rounds, during which someone changed
+# hits without pause, those that changed in the last one are left out.
 SEARCH_ROUNDS_MAX = 3
 
 
@@ -61,6 +62,15 @@ class RecallLimits:
 
     answer_bytes_max: int
     filter_keys: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a recall found: hits by rank, rows in answer order, and the filter's rows."""
+
+    hits: tuple[VectorHit, ...]
+    rows: list[StoredMessage]
+    matching: MatchingRows | None
 
 
 class RecallUseCase:
@@ -94,19 +104,30 @@ class RecallUseCase:
             info.why_empty = WhyEmpty.NO_QUERY
             return RecallAnswer((), "", info)
         budget.check()
-        hits: tuple[VectorHit, ...] = ()
-        rows: list[StoredMessage] = []
-        conditions = self._conditions(query, vector, info, budget)
-        for _ in range(SEARCH_ROUNDS_MAX):
-            hits = self._search(query, conditions, info)
-            rows = self._fetch(query, hits, info)
-            found = {row.seq for row in rows}
-            if all(hit.seq in found for hit in hits):
-                break
-        is_allowed = _condition_on_neighbours(query, conditions)
-        messages = self._assemble(query, hits, [r for r in rows if is_allowed(r)], info, is_allowed)
+        messages = self._assemble(query, self._find(query, vector, info, budget), info)
         budget.check()
         return RecallAnswer(*self._bounded(query, messages, info), info)
+
+    def _find(
+        self, query: RecallQuery, vector: FloatRows, info: RecallInfo, budget: CallBudget
+    ) -> _Found:
+        """Hits and their windows; each hit is of the revision that was found and met all."""
+        found = _Found((), [], None)
+        for _ in range(SEARCH_ROUNDS_MAX):
+            budget.check()
+            conditions, matching = self._conditions(query, vector, info, budget)
+            hits = self._search(query, conditions, info)
+            rows = self._fetch(query, hits, matching, info)
+            there = {(row.seq, row.revision) for row in rows}
+            found = _Found(
+                tuple(hit for hit in hits if (hit.seq, hit.revision) in there), rows, matching
+            )
+            if len(found.hits) == len(hits):
+                return found
+        info.best_score = found.hits[0].score if found.hits else None
+        if not found.hits:
+            info.why_empty = WhyEmpty.FILTERED
+        return found
 
     def _query_vector(
         self, query: RecallQuery, info: RecallInfo, budget: CallBudget
@@ -145,14 +166,14 @@ class RecallUseCase:
 
     def _conditions(
         self, query: RecallQuery, vector: FloatRows, info: RecallInfo, budget: CallBudget
-    ) -> VectorQuery | None:
-        """The search to make; None where the thread asked for does not exist."""
+    ) -> tuple[VectorQuery | None, MatchingRows | None]:
+        """The search to make (None where the thread asked for does not exist), and the filter."""
         started = time.perf_counter_ns()
         thread_key: int | None = None
         if query.scope is Scope.THREAD:
             thread_key = self._store.thread_key(query.resource_id, query.thread_id)
             if thread_key is None:
-                return None
+                return None, None
         conditions = VectorQuery(
             vector=vector,
             top_k=query.top_k,
@@ -161,15 +182,16 @@ class RecallUseCase:
             time_from_ns=query.time_from_ns,
             time_to_ns=query.time_to_ns,
         )
+        matching: MatchingRows | None = None
         if query.filter is not None:
             self._check_filter_keys(query.resource_id, query.filter, info, budget)
-            allowed = self._store.seqs_matching(query.resource_id, query.filter, budget)
-            conditions = replace(conditions, allowed_seqs=allowed)
+            matching = self._store.seqs_matching(query.resource_id, query.filter, budget)
+            conditions = replace(conditions, allowed_seqs=matching.seqs)
         if query.excluded_ids:
             excluded = self._store.seqs_of_ids(query.resource_id, query.excluded_ids)
             conditions = replace(conditions, excluded_seqs=excluded)
         info.search_us += _microseconds_since(started)
-        return conditions
+        return conditions, matching
 
     def _check_filter_keys(
         self, resource_id: str, condition: Filter, info: RecallInfo, budget: CallBudget
@@ -192,7 +214,11 @@ class RecallUseCase:
             )
 
     def _fetch(
-        self, query: RecallQuery, hits: tuple[VectorHit, ...], info: RecallInfo
+        self,
+        query: RecallQuery,
+        hits: tuple[VectorHit, ...],
+        matching: MatchingRows | None,
+        info: RecallInfo,
     ) -> list[StoredMessage]:
         if not hits:
             return []
@@ -200,10 +226,11 @@ class RecallUseCase:
         rows = self._store.windows(
             WindowQuery(
                 resource_id=query.resource_id,
-                hit_seqs=tuple(hit.seq for hit in hits),
+                hits=tuple((hit.seq, hit.revision) for hit in hits),
                 before=query.before,
                 after=query.after,
                 excluded_ids=query.excluded_ids,
+                matching=matching,
             )
         )
         # The store reads one resource only; this is the second lock on the same door.
@@ -213,14 +240,11 @@ class RecallUseCase:
         return rows
 
     def _assemble(
-        self,
-        query: RecallQuery,
-        hits: tuple[VectorHit, ...],
-        rows: list[StoredMessage],
-        info: RecallInfo,
-        is_allowed: Callable[[StoredMessage], bool],
+        self, query: RecallQuery, found: _Found, info: RecallInfo
     ) -> tuple[RecalledMessage, ...]:
-        by_seq = {hit.seq: hit for hit in hits}
+        is_allowed = _condition_on_all(query, found.matching)
+        rows = [row for row in found.rows if is_allowed(row)]
+        hits, by_seq = found.hits, {hit.seq: hit for hit in found.hits}
         states: dict[int, GroupState] = {}
         if any(row.group_id for row in rows):
             rows = self._complete_groups(by_seq, rows, states, info, is_allowed)
@@ -244,7 +268,11 @@ class RecallUseCase:
         info: RecallInfo,
         is_allowed: Callable[[StoredMessage], bool],
     ) -> list[StoredMessage]:
-        """Make every group whole, or absent where it is too large or a member is not allowed."""
+        """Make every group whole, or absent but for its hits.
+
+        Absent is a group that is too large, or has a member that is not allowed, or changed after
+        the windows were read.
+        """
         kept = {row.seq: row for row in rows}
         resource_id = rows[0].resource_id
         absent: list[str] = []
@@ -252,17 +280,21 @@ class RecallUseCase:
             if not group_id:
                 continue
             members = self._store.group(resource_id, thread_id, group_id, GROUP_MESSAGES_MAX)
-            if len(members) <= GROUP_MESSAGES_MAX and all(map(is_allowed, members)):
+            present = [r for r in rows if (r.thread_id, r.group_id) == (thread_id, group_id)]
+            if (
+                len(members) <= GROUP_MESSAGES_MAX
+                and all(map(is_allowed, members))
+                and {(r.seq, r.revision) for r in present} <= {(m.seq, m.revision) for m in members}
+            ):
                 for member in members:
                     kept[member.seq] = member
                     states[member.seq] = GroupState.WHOLE
                 continue
-            for row in rows:
-                if (row.thread_id, row.group_id) == (thread_id, group_id):
-                    if row.seq in by_seq:
-                        states[row.seq] = GroupState.HIT_ONLY
-                    else:
-                        del kept[row.seq]
+            for row in present:
+                if row.seq in by_seq:
+                    states[row.seq] = GroupState.HIT_ONLY
+                else:
+                    del kept[row.seq]
             absent.append(group_id)
         info.absent_group_ids = tuple(absent)
         return _answer_order(kept.values())
@@ -307,15 +339,14 @@ def _answer_order(rows: Iterable[StoredMessage]) -> list[StoredMessage]:
     return sorted(ordered, key=lambda row: first[row.thread_id])
 
 
-def _condition_on_neighbours(
-    query: RecallQuery, conditions: VectorQuery | None
+def _condition_on_all(
+    query: RecallQuery, matching: MatchingRows | None
 ) -> Callable[[StoredMessage], bool]:
     """What any message of the answer must fulfil: not excluded, and the filter matches."""
     excluded = frozenset(query.excluded_ids)
-    if conditions is None or conditions.allowed_seqs is None:
+    if matching is None:
         return lambda row: row.id not in excluded
-    allowed = frozenset(conditions.allowed_seqs.tolist())
-    return lambda row: row.seq in allowed and row.id not in excluded
+    return lambda row: row.id not in excluded and matching.allow(row.seq, row.revision)
 
 
 def _within_bytes(

@@ -20,10 +20,11 @@ from ..types.values import (
     StoredMessage,
     StoreStats,
     ThreadSummary,
-    WindowQuery,
 )
+from ..types.windows import MatchingRows, WindowQuery
 from .filter_sql import compile_filter, json_path
 from .rows import MESSAGE_COLUMNS, MESSAGE_ID, shown, stored_message
+from .schema import read_record
 from .vector_rows import VECTOR_COLUMNS, VectorColumns
 
 if TYPE_CHECKING:
@@ -79,14 +80,15 @@ def seqs_of_ids(
     return np.array(sorted(seqs), np.int64)
 
 
-def seqs_matching(connection: apsw.Connection, resource_id: str, condition: Filter) -> IntColumn:
-    """Sorted seqs of the messages whose metadata match."""
+def seqs_matching(connection: apsw.Connection, resource_id: str, condition: Filter) -> MatchingRows:
+    """The messages whose metadata match."""
     where = compile_filter(condition, first_parameter=2)
     rows = connection.execute(
         f"SELECT m.seq FROM messages m WHERE m.resource_key = {_RESOURCE} AND {where.text}",
         (resource_id, *where.bindings),
     ).fetchall()
-    return np.sort(np.array([row[0] for row in rows], np.int64))
+    seqs = np.sort(np.array([row[0] for row in rows], np.int64))
+    return MatchingRows(seqs, read_record(connection).revision)
 
 
 def unknown_metadata_keys(
@@ -122,16 +124,26 @@ def windows(connection: apsw.Connection, query: WindowQuery) -> list[StoredMessa
     """
     hit_text = f"{_MESSAGE} WHERE m.seq = ?2 AND m.resource_key = {_RESOURCE}"
     excluded = frozenset(message_id.encode() for message_id in query.excluded_ids)
-    rows: dict[int, tuple[Any, ...]] = {}
-    for seq in dict.fromkeys(query.hit_seqs):
+    matching = query.matching
+    found: dict[int, StoredMessage] = {}
+    for seq, revision in dict.fromkeys(query.hits):
         hit = connection.execute(hit_text, (query.resource_id, seq)).fetchone()
         if hit is None:
             continue
-        rows[seq] = hit
+        message = stored_message(hit, query.resource_id)  # damage is told, not taken for an edit
+        if message.revision != revision:
+            continue
+        if matching is not None and not matching.allow(seq, revision):
+            continue
+        found[seq] = message
         for text, count in ((_BEFORE, query.before), (_AFTER, query.after)):
             for row in _neighbours(connection, text, hit, count, excluded):
-                rows[row[0]] = row
-    return _in_answer_order([stored_message(row, query.resource_id) for row in rows.values()])
+                if row[0] in found:
+                    continue
+                message = stored_message(row, query.resource_id)
+                if matching is None or matching.allow(message.seq, message.revision):
+                    found[message.seq] = message
+    return _in_answer_order(list(found.values()))
 
 
 _BEFORE = (

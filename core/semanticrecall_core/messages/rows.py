@@ -113,6 +113,7 @@ def stored_message(row: tuple[Any, ...], resource_id: str) -> StoredMessage:
         payload,
         payload_type,
         group_id,
+        keys[4],
     )
 
 

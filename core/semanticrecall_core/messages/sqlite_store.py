@@ -29,8 +29,8 @@ from ..types.values import (
     StoreStats,
     ThreadSummary,
     VectorRecord,
-    WindowQuery,
 )
+from ..types.windows import MatchingRows, WindowQuery
 from . import reading, verifying
 from .append import Append, append_bytes
 from .commit import Change, GroupCommit, QueueLimits
@@ -178,8 +178,10 @@ class SqliteMessageStore:
         with self._readers.read() as connection:
             return reading.thread_key(connection, resource_id, thread_id)
 
-    def seqs_matching(self, resource_id: str, condition: Filter, budget: CallBudget) -> IntColumn:
-        """Sorted seqs of the resource's messages whose metadata match."""
+    def seqs_matching(
+        self, resource_id: str, condition: Filter, budget: CallBudget
+    ) -> MatchingRows:
+        """The resource's messages whose metadata match."""
         with self._readers.read(budget) as connection:
             return reading.seqs_matching(connection, resource_id, condition)
 

@@ -81,6 +81,7 @@ def partition_rows(numbers: NDArray[np.int64], vectors: NDArray[np.float32]) -> 
         times_ns=np.ascontiguousarray(numbers[:, 4]),
         roles=numbers[:, 5].astype(np.uint8),
         chunks=np.ascontiguousarray(numbers[:, 1]),
+        revisions=np.ascontiguousarray(numbers[:, 6]),
         vectors=vectors,
     )
 

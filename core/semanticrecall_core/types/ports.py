@@ -28,8 +28,8 @@ from .values import (
     VectorAnswer,
     VectorQuery,
     VectorRecord,
-    WindowQuery,
 )
+from .windows import MatchingRows, WindowQuery
 
 if TYPE_CHECKING:
     from .values import IntColumn
@@ -107,8 +107,10 @@ class MessageStore(Protocol):
         """The key of a thread, None where there is none."""
         ...
 
-    def seqs_matching(self, resource_id: str, condition: Filter, budget: CallBudget) -> IntColumn:
-        """Sorted seqs of the resource's messages whose metadata match.
+    def seqs_matching(
+        self, resource_id: str, condition: Filter, budget: CallBudget
+    ) -> MatchingRows:
+        """The resource's messages whose metadata match.
 
         The cost of a filter is its caller's choice: raises DeadlineExceededError or CancelledError
         soon after the budget is over.
@@ -131,7 +133,8 @@ class MessageStore(Protocol):
     def windows(self, query: WindowQuery) -> list[StoredMessage]:
         """Hits and neighbours, each once, by (thread's first message here, create_time, seq).
 
-        A hit that is gone is left out, with its window.
+        A hit that is gone, or has another revision, or is not among the matching, is left out with
+        its window; so is a neighbour that is not among the matching. All is read at one time.
         """
         ...
 

@@ -172,6 +172,7 @@ class StoredMessage:
     payload: bytes
     payload_type: str
     group_id: str
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,7 @@ class PartitionRows:
             resource, is positive and never used twice.
         roles: shape (n,). The `Role` of the message.
         chunks: shape (n,). Position of the chunk in its message, from 0.
+        revisions: shape (n,). That of the message which all of this belongs to.
         vectors: shape (n, dimensions), float32, unit length.
     """
 
@@ -230,6 +232,7 @@ class PartitionRows:
     times_ns: IntColumn
     roles: ByteColumn
     chunks: IntColumn
+    revisions: IntColumn
     vectors: FloatRows
 
 
@@ -259,12 +262,16 @@ class VectorQuery:
 
 @dataclass(frozen=True, slots=True)
 class VectorHit:
-    """One message found: its best chunk and that chunk's cosine (a float32 value)."""
+    """One message found: its best chunk and that chunk's cosine (a float32 value).
+
+    All of it, and that it met the query's conditions, holds for this revision of the message.
+    """
 
     seq: int
     score: float
     chunk: int
     chunks: int
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,23 +376,6 @@ class StoreStats:
     threads: int
     resources: int = 0
     disk_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class WindowQuery:
-    """All windows of all hits of one answer.
-
-    Attributes:
-        hit_seqs: the hits.
-        before, after: neighbours on each side, within the hit's thread, by (create_time, seq).
-        excluded_ids: message ids that are not returned and do not use up a place.
-    """
-
-    resource_id: str
-    hit_seqs: tuple[int, ...]
-    before: int
-    after: int
-    excluded_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,6 +218,7 @@ def _ranked(chosen: Sequence[tuple[Part, IntColumn]], probe: Probe, top_k: int) 
     seqs = _joined([part.block.seqs[rows] for part, rows in chosen])
     chunks = _joined([part.block.chunks[rows] for part, rows in chosen])
     counts = _joined([part.block.chunk_counts[rows] for part, rows in chosen])
+    revisions = _joined([part.block.revisions[rows] for part, rows in chosen])
     hits: list[VectorHit] = []
     seen: set[int] = set()
     for position in np.lexsort((chunks, seqs, -scores)):
@@ -225,8 +226,8 @@ def _ranked(chosen: Sequence[tuple[Part, IntColumn]], probe: Probe, top_k: int) 
         if seq in seen:
             continue
         seen.add(seq)
-        score, chunk = float(scores[position]), int(chunks[position])
-        hits.append(VectorHit(seq, score, chunk, int(counts[position])))
+        score, revision = float(scores[position]), int(revisions[position])
+        hits.append(VectorHit(seq, score, int(chunks[position]), int(counts[position]), revision))
         if len(hits) == top_k:
             break
     return hits

@@ -117,6 +117,7 @@ class FaissVectorIndex:
             times_ns=block.times_ns,
             roles=block.roles,
             chunks=block.chunks.astype(np.int64),
+            revisions=block.revisions,
             vectors=block.vectors,
         )
 

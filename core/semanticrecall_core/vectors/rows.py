@@ -32,7 +32,7 @@ class RowBlock:
     """Rows of whole messages; arrays of one length, never changed once a reader can see them.
 
     Attributes:
-        seqs, thread_keys, times_ns, roles, chunks: as in `PartitionRows`, shape (n,).
+        seqs, thread_keys, times_ns, revisions, roles, chunks: as in `PartitionRows`, shape (n,).
         chunk_counts: how many chunks the row's message has, shape (n,).
         firsts: True for the first row of each message, shape (n,).
         vectors: shape (n, dimensions), float32, C-contiguous.
@@ -41,6 +41,7 @@ class RowBlock:
     seqs: IntColumn
     thread_keys: IntColumn
     times_ns: IntColumn
+    revisions: IntColumn
     roles: ByteColumn
     chunks: SmallColumn
     chunk_counts: SmallColumn
@@ -69,8 +70,8 @@ COLUMNS: tuple[str, ...] = tuple(RowBlock.__slots__)
 
 
 def row_nbytes(dimensions: int) -> int:
-    """Bytes of one row of a block: its vector, three long columns, two short, two of a byte."""
-    return 4 * dimensions + 3 * 8 + 2 * 4 + 2
+    """Bytes of one row of a block: its vector, four long columns, two short, two of a byte."""
+    return 4 * dimensions + 4 * 8 + 2 * 4 + 2
 
 
 def concatenate(blocks: Sequence[RowBlock]) -> RowBlock:
@@ -88,6 +89,7 @@ def empty_block(dimensions: int, rows: int = 0) -> RowBlock:
         seqs=np.empty(rows, np.int64),
         thread_keys=np.empty(rows, np.int64),
         times_ns=np.empty(rows, np.int64),
+        revisions=np.empty(rows, np.int64),
         roles=np.empty(rows, np.uint8),
         chunks=np.empty(rows, np.int32),
         chunk_counts=np.empty(rows, np.int32),
@@ -106,8 +108,8 @@ def checked_block(
             finite or not of unit length, one chunk given twice.
     """
     count = len(rows.seqs)
-    columns = (rows.seqs, rows.thread_keys, rows.times_ns, rows.roles, rows.chunks)
-    if any(column.shape != (count,) for column in columns):
+    columns = (rows.thread_keys, rows.times_ns, rows.roles, rows.chunks, rows.revisions)
+    if rows.seqs.ndim != 1 or any(column.shape != (count,) for column in columns):
         raise error("vector columns differ in length; read the rows anew")
     vectors = rows.vectors
     if not len(vectors) and not count:
@@ -133,6 +135,7 @@ def checked_block(
         seqs=seqs,
         thread_keys=_placed(np.ascontiguousarray(rows.thread_keys, np.int64), order),
         times_ns=_placed(np.ascontiguousarray(rows.times_ns, np.int64), order),
+        revisions=_placed(np.ascontiguousarray(rows.revisions, np.int64), order),
         roles=_placed(np.ascontiguousarray(rows.roles, np.uint8), order),
         chunks=chunks,
         chunk_counts=np.repeat(lengths, lengths).astype(np.int32),

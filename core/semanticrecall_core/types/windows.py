@@ -1,0 +1,53 @@
+"""What the record is asked around the hits of an answer, and what a filter allows there.
+
+A message can change between the search, which found it, and the reading of its row. So hits and
+filters name the revision that they speak of, and a row of another one is not what was found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .values import IntColumn
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingRows:
+    """The rows of a resource that matched a filter.
+
+    Attributes:
+        seqs: sorted, unique.
+        revision: the record's when they were read; who changed later may match no more.
+    """
+
+    seqs: IntColumn
+    revision: int
+
+    def allow(self, seq: int, revision: int) -> bool:
+        """Whether a row that has this revision now is known to match."""
+        if revision > self.revision:
+            return False
+        position = int(self.seqs.searchsorted(seq))
+        return position < len(self.seqs) and int(self.seqs[position]) == seq
+
+
+@dataclass(frozen=True, slots=True)
+class WindowQuery:
+    """All windows of all hits of one answer.
+
+    Attributes:
+        hits: (seq, revision), best first. A hit whose row has another revision counts as gone.
+        before, after: neighbours on each side, within the hit's thread, by (create_time, seq).
+        excluded_ids: message ids that are not returned and do not use up a place.
+        matching: rows that it does not allow are not returned, though they use up a place; None
+            is no filter.
+    """
+
+    resource_id: str
+    hits: tuple[tuple[int, int], ...]
+    before: int
+    after: int
+    excluded_ids: tuple[str, ...] = ()
+    matching: MatchingRows | None = None
