@@ -114,13 +114,13 @@ class AdminService:
         )
 
     def verify(self, request: admin_pb2.VerifyRequest, budget: CallBudget) -> Iterator[list[bytes]]:
-        """Findings, then the summary; a batch ends after a while even if it is empty."""
+        """Findings, then the summary; a batch ends with the first finding after a while."""
         v = Violations()
         v.optional_identifier("resource_id", request.resource_id)
         v.raise_if_found()
         batch: list[bytes] = []
         since = time.monotonic()
-        for event in self._engine.verify(request.resource_id or None):
+        for event in self._engine.verify(request.resource_id or None, budget):
             budget.check()
             batch.append(_verify_response(event).SerializeToString())
             if time.monotonic() - since > VERIFY_BATCH_SECONDS:

@@ -245,7 +245,9 @@ class FakeEngine:
     def embed_failures(self) -> int:
         return 0
 
-    def verify(self, resource_id: str | None) -> Iterator[Finding | VerifyReport]:
-        self.on_call("verify", CallBudget.of_seconds(60))
+    def verify(
+        self, resource_id: str | None, budget: CallBudget
+    ) -> Iterator[Finding | VerifyReport]:
+        self.on_call("verify", budget)
         yield Finding("VECTOR_MISSING", "alice", "m1", "row 7")
         yield VerifyReport(1, 2, 1)

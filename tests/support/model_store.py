@@ -342,7 +342,9 @@ class ModelStore:
             resources=len({r.resource_id for r in rows}) if resource_id is None else 0,
         )
 
-    def verify(self, resource_id: str | None) -> Iterator[Finding]:
+    def verify(
+        self, resource_id: str | None, budget: CallBudget | None = None
+    ) -> Iterator[Finding]:
         return iter(())
 
     def close(self) -> None:

@@ -262,13 +262,21 @@ class Engine:
         """Failed embedding attempts since the start."""
         return self._backlog.failures()
 
-    def verify(self, resource_id: str | None) -> Iterator[Finding | VerifyReport]:
-        """Compare the record with itself and with what is searchable; ends with a report."""
+    def verify(
+        self, resource_id: str | None, budget: CallBudget | None = None
+    ) -> Iterator[Finding | VerifyReport]:
+        """Compare the record with itself and with what is searchable; ends with a report.
+
+        Raises DeadlineExceededError or CancelledError soon after the budget is over. None: no
+        limit.
+        """
         findings = 0
-        for finding in self._store.verify(resource_id):
+        for finding in self._store.verify(resource_id, budget):
             findings += 1
             yield finding
         if resource_id is not None:
+            if budget is not None:
+                budget.check()
             for finding in self._compare_partition(resource_id):
                 findings += 1
                 yield finding

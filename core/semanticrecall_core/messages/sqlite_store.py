@@ -246,9 +246,13 @@ class SqliteMessageStore:
                 return reading.store_stats(connection, self._directory.disk_bytes())
             return reading.resource_stats(connection, resource_id)
 
-    def verify(self, resource_id: str | None) -> Iterator[Finding]:
+    def verify(
+        self, resource_id: str | None, budget: CallBudget | None = None
+    ) -> Iterator[Finding]:
         """Read everything and yield what does not agree; see verifying.py for the kinds."""
-        return verifying.verify(self._readers.read, resource_id, self._generation_key)
+        return verifying.verify(
+            lambda: self._readers.read(budget), resource_id, self._generation_key
+        )
 
     def close(self) -> None:
         """Finish accepted writes and let go of the directory. Safe to call twice."""

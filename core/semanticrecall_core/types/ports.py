@@ -177,8 +177,14 @@ class MessageStore(Protocol):
         """Counts of one resource or of all."""
         ...
 
-    def verify(self, resource_id: str | None) -> Iterator[Finding]:
-        """Read everything, compare checksums and references, yield what does not agree."""
+    def verify(
+        self, resource_id: str | None, budget: CallBudget | None = None
+    ) -> Iterator[Finding]:
+        """Read everything, compare checksums and references, yield what does not agree.
+
+        Where nothing is found too: raises DeadlineExceededError or CancelledError soon after the
+        budget is over. None: no limit.
+        """
         ...
 
     def close(self) -> None:
