@@ -81,7 +81,11 @@ def prepare_process() -> None:
 
 
 class StopSignals:
-    """SIGTERM and SIGINT from the first line to the last.
+    """SIGTERM, SIGINT and SIGHUP from the first line to the last.
+
+    SIGHUP is a closed terminal, or an operator who expects settings to be read anew, which a
+    restart does: in both cases calls in flight are answered first. Under nohup it stays ignored.
+    SIGUSR1 and SIGUSR2 mean nothing here and are ignored; by default they would kill the process.
 
     Until somebody listens, the first signal ends the process at once with exit status 0: nothing
     has been accepted yet. A handler is needed even then, since the kernel drops SIGTERM for
@@ -90,12 +94,18 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received = 0
+        self.numbers: tuple[signal.Signals, ...] = ()
         self._listener: Callable[[int], None] | None = None
 
     def install(self) -> None:
-        """Take over both signals. Main thread only."""
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
+        """Take over the signals, from then on in `numbers`. Main thread only."""
+        self.numbers = (signal.SIGTERM, signal.SIGINT)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self.numbers += (signal.SIGHUP,)
+        for number in self.numbers:
+            signal.signal(number, self._on_signal)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
 
     def listen(self, listener: Callable[[int], None]) -> None:
         """From now on call `listener(how_many_so_far)` instead of leaving."""

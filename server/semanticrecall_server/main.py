@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -48,7 +47,7 @@ def serve_command(arguments: Sequence[str]) -> int:
 def serve(
     settings: Settings, signals: guards.StopSignals | None = None, parts: Parts | None = None
 ) -> int:
-    """Serve until SIGTERM or SIGINT. Main thread only.
+    """Serve until SIGTERM, SIGINT or SIGHUP. Main thread only.
 
     Args:
         settings: checked settings.
@@ -117,7 +116,7 @@ def _listen_for_signals(
     signals.listen(on_signal)
     loop = asyncio.get_running_loop()
     # The loop's own handlers wake it whichever thread the kernel gave the signal to.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in signals.numbers:
         loop.add_signal_handler(number, signals.notify)
 
 

@@ -92,6 +92,33 @@ def test_a_signal_while_the_model_loads_ends_with_0(tmp_path: Path) -> None:
 
 
 @pytest.mark.model
+def test_a_hang_up_ends_it_like_sigterm_and_user_signals_do_nothing(tmp_path: Path) -> None:
+    with ServerProcess(arguments(tmp_path)) as process:
+        process.wait_for("serving")
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+            process.signal(number)
+        process.wait_for("draining")
+        status, log = process.wait()
+    assert status == 0, log
+    assert not (tmp_path / "s.sock").exists()
+
+
+@pytest.mark.model
+def test_under_nohup_a_hang_up_is_nothing(tmp_path: Path) -> None:
+    ignoring = ("sh", "-c", "trap '' HUP; exec \"$@\"", "sh")
+    with ServerProcess(arguments(tmp_path), prefix=ignoring) as process:
+        process.wait_for("serving")
+        process.signal(signal.SIGHUP)
+        process.signal(signal.SIGTERM)
+        # One signal was seen: with two, it would not have waited for calls.
+        assert process.wait_for("signal")["count"] == 1
+        process.wait_for("stopped")
+        status, log = process.wait()
+    assert status == 0, log
+    assert log.count('"event":"signal"') + log.count('"event": "signal"') == 1
+
+
+@pytest.mark.model
 def test_it_leaves_nothing_at_home_and_reaches_nobody(tmp_path: Path) -> None:
     home, report = tmp_path / "home", tmp_path / "trace"
     home.mkdir()
