@@ -32,6 +32,9 @@ CLIENT_VARIABLES = frozenset(
 )
 """Variables of the clients, which may share an environment with the server."""
 
+TOKEN_VARIABLES = (f"{ENVIRONMENT_PREFIX}TOKENS", f"{ENVIRONMENT_PREFIX}TOKENS_FILE")
+"""Never empty by intention: it is a secret that did not arrive."""
+
 _SERVICE_VARIABLE = re.compile(
     rf"{ENVIRONMENT_PREFIX}(\w+_)?"
     "(SERVICE_HOST|SERVICE_PORT(_\\w+)?|PORT(_\\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
@@ -438,6 +441,11 @@ def load_settings(**flags: Any) -> Settings:
     faults = [
         f"{name}: {no_such(name, known_variables(), ENVIRONMENT_PREFIX)}"
         for name in unknown_variables()
+    ]
+    faults += [
+        f"{name}: is set but empty; without tokens everybody may call. Give tokens, or unset it"
+        for name, value in sorted(os.environ.items())
+        if name.upper() in TOKEN_VARIABLES and not value.strip()
     ]
     if faults:
         raise SettingsError("\n".join(faults))

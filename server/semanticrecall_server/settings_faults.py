@@ -76,6 +76,11 @@ def _security_faults(settings: Settings) -> list[str]:
     faults = []
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         faults.append("--tls-cert-file and --tls-key-file go together")
+    if "tokens" in settings.model_fields_set and not settings.tokens.get_secret_value().strip():
+        faults.append(
+            "--tokens: is given but empty; without tokens everybody may call. Give tokens, or "
+            "leave it out"
+        )
     for text in settings.listen:
         address = parse_address(text)
         outside = isinstance(address, TcpAddress) and not address.is_loopback

@@ -72,8 +72,28 @@ def test_flags_repeat_and_negate() -> None:
 
 
 def test_an_empty_variable_sets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SEMANTICRECALL_TOKENS_FILE", "")
-    assert load_settings().tokens_file is None
+    monkeypatch.setenv("SEMANTICRECALL_MODEL_DIR", "")
+    assert load_settings().model_dir is None
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+@pytest.mark.parametrize("name", ["SEMANTICRECALL_TOKENS", "SEMANTICRECALL_TOKENS_FILE"])
+def test_a_secret_that_did_not_arrive_is_not_no_secret(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty variable of a deployment would leave the server open to all."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=f"{name}: is set but empty"):
+        load_settings()
+
+
+def test_tokens_given_empty_are_refused_wherever_they_come_from(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="--tokens: is given but empty"):
+        load_settings(tokens="")
+    file = tmp_path / "recall.toml"
+    file.write_text('tokens = ""\n')
+    with pytest.raises(SettingsError, match="--tokens: is given but empty"):
+        load_settings(config=file)
 
 
 def test_unknown_names_are_not_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
