@@ -120,6 +120,8 @@ class RecallServiceServicer(object):
         """Many recalls on one open stream, answered as each is ready and matched by `request_id`.
         A recall that fails answers with `RecallResponse.error`; the stream goes on.
         At most 64 recalls of one stream are worked on at once; more wait unread.
+        Ends with UNAVAILABLE (STREAM_IDLE) when the client has neither sent nor read for long
+        (`--stream-idle-timeout-ms`): open a new one.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
@@ -139,7 +141,8 @@ class RecallServiceServicer(object):
 
     def IndexStream(self, request_iterator, context):
         """Many Index requests on one stream: one answer each, in order, with back-pressure. A request
-        that fails as a whole answers with `IndexResponse.error`; the stream goes on.
+        that fails as a whole answers with `IndexResponse.error`; the stream goes on. Ends when idle,
+        as RecallStream does.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE

@@ -46,6 +46,8 @@ class RecallServiceStub:
     """Many recalls on one open stream, answered as each is ready and matched by `request_id`.
     A recall that fails answers with `RecallResponse.error`; the stream goes on.
     At most 64 recalls of one stream are worked on at once; more wait unread.
+    Ends with UNAVAILABLE (STREAM_IDLE) when the client has neither sent nor read for long
+    (`--stream-idle-timeout-ms`): open a new one.
     buf:lint:ignore RPC_REQUEST_STANDARD_NAME
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
@@ -65,7 +67,8 @@ class RecallServiceStub:
         semanticrecall.v1.recall_pb2.IndexResponse,
     ]
     """Many Index requests on one stream: one answer each, in order, with back-pressure. A request
-    that fails as a whole answers with `IndexResponse.error`; the stream goes on.
+    that fails as a whole answers with `IndexResponse.error`; the stream goes on. Ends when idle,
+    as RecallStream does.
     buf:lint:ignore RPC_REQUEST_STANDARD_NAME
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
@@ -139,6 +142,8 @@ class RecallServiceAsyncStub:
     """Many recalls on one open stream, answered as each is ready and matched by `request_id`.
     A recall that fails answers with `RecallResponse.error`; the stream goes on.
     At most 64 recalls of one stream are worked on at once; more wait unread.
+    Ends with UNAVAILABLE (STREAM_IDLE) when the client has neither sent nor read for long
+    (`--stream-idle-timeout-ms`): open a new one.
     buf:lint:ignore RPC_REQUEST_STANDARD_NAME
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
@@ -158,7 +163,8 @@ class RecallServiceAsyncStub:
         semanticrecall.v1.recall_pb2.IndexResponse,
     ]
     """Many Index requests on one stream: one answer each, in order, with back-pressure. A request
-    that fails as a whole answers with `IndexResponse.error`; the stream goes on.
+    that fails as a whole answers with `IndexResponse.error`; the stream goes on. Ends when idle,
+    as RecallStream does.
     buf:lint:ignore RPC_REQUEST_STANDARD_NAME
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
@@ -236,6 +242,8 @@ class RecallServiceServicer(metaclass=abc.ABCMeta):
         """Many recalls on one open stream, answered as each is ready and matched by `request_id`.
         A recall that fails answers with `RecallResponse.error`; the stream goes on.
         At most 64 recalls of one stream are worked on at once; more wait unread.
+        Ends with UNAVAILABLE (STREAM_IDLE) when the client has neither sent nor read for long
+        (`--stream-idle-timeout-ms`): open a new one.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
@@ -259,7 +267,8 @@ class RecallServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[semanticrecall.v1.recall_pb2.IndexResponse], collections.abc.AsyncIterator[semanticrecall.v1.recall_pb2.IndexResponse]]:
         """Many Index requests on one stream: one answer each, in order, with back-pressure. A request
-        that fails as a whole answers with `IndexResponse.error`; the stream goes on.
+        that fails as a whole answers with `IndexResponse.error`; the stream goes on. Ends when idle,
+        as RecallStream does.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
