@@ -290,22 +290,26 @@ async def guarded(
 ) -> T:
     """Run a call's work; whatever it raises becomes a gRPC error of the table."""
     started = time.monotonic()
-    code = grpc.StatusCode.OK
+
+    def ended(code: grpc.StatusCode) -> None:
+        # Before the client is told, which may look at the metrics next.
+        runtime.metrics.called(name, code.name, time.monotonic() - started)
+
     try:
-        return await work()
+        answer = await work()
     except asyncio.CancelledError:
         caller.left()
-        code = grpc.StatusCode.CANCELLED
+        ended(grpc.StatusCode.CANCELLED)
         raise
     except Exception as raised:
         caller.left()
         error = known_error(raised, runtime.log)
-        code = status_code(error)
+        ended(status_code(error))
         with runtime.gate.leaving():
             await abort(context, error)
         raise AssertionError("unreachable: abort always raises") from None
-    finally:
-        runtime.metrics.called(name, code.name, time.monotonic() - started)
+    ended(grpc.StatusCode.OK)
+    return answer
 
 
 def failure_of(runtime: Runtime, name: str, raised: Exception) -> SemanticRecallError:
