@@ -18,10 +18,11 @@ from semanticrecall_core.types.values import (
     ForgetTarget,
     ListQuery,
     Role,
+    StoredMessage,
     ThreadSummary,
 )
-from semanticrecall_core.types.windows import WindowQuery
-from support.message_stores import append, draft, embed, ids, window
+from semanticrecall_core.types.windows import GroupQuery, WindowQuery
+from support.message_stores import BYTES_MAX, append, draft, embed, ids, window
 
 
 def test_a_window_holds_the_hit_and_its_true_neighbours(store: MessageStore) -> None:
@@ -91,7 +92,13 @@ def test_a_hit_that_is_gone_takes_its_window_along(store: MessageStore) -> None:
     assert window(store, [seqs[2]]) == ["m0", "m2", "m3"]
 
 
-def test_a_group_is_read_in_order_up_to_one_more_than_asked(store: MessageStore) -> None:
+def group(
+    store: MessageStore, group_id: str, limit: int, *, bytes_max: int = BYTES_MAX
+) -> list[StoredMessage] | None:
+    return store.group(GroupQuery("u", "t", group_id, limit, bytes_max))
+
+
+def test_a_group_is_read_in_order_and_whole_or_not_at_all(store: MessageStore) -> None:
     append(
         store,
         *(draft(f"g{n}", group_id="g", create_time_ns=10 - n) for n in range(4)),
@@ -99,10 +106,21 @@ def test_a_group_is_read_in_order_up_to_one_more_than_asked(store: MessageStore)
         draft("elsewhere", thread="t2", group_id="g"),
     )
     append(store, draft("foreign", group_id="g"), resource="v")
-    assert ids(store.group("u", "t", "g", 10)) == ["g3", "g2", "g1", "g0"]
-    assert ids(store.group("u", "t", "g", 2)) == ["g3", "g2", "g1"]
-    assert store.group("u", "t", "none", 10) == []
-    assert store.group("u", "t", "", 10) == []
+    assert ids(group(store, "g", 4) or ()) == ["g3", "g2", "g1", "g0"]
+    assert group(store, "g", 3) is None
+    assert group(store, "none", 10) == []
+    assert group(store, "", 10) == []
+
+
+def test_a_group_of_too_many_bytes_is_not_read(store: MessageStore) -> None:
+    append(
+        store,
+        draft("a", text="äöü", payload=b"12345", group_id="g"),  # 6 + 5 bytes
+        draft("b", text="text", metadata_json='{"k":1}', group_id="g"),  # 4 + 7
+    )
+    assert ids(group(store, "g", 9, bytes_max=22) or ()) == ["a", "b"]
+    assert group(store, "g", 9, bytes_max=21) is None
+    assert group(store, "none", 9, bytes_max=0) == []
 
 
 def test_get_keeps_the_order_of_the_ids(store: MessageStore) -> None:
@@ -289,8 +307,8 @@ def test_a_hit_of_another_revision_is_gone(store: MessageStore) -> None:
     assert edited.seq == b.seq
 
     def found(*hits: tuple[int, int]) -> list[tuple[str, int]]:
-        rows = store.windows(WindowQuery("u", hits, before=1, after=0))
-        return [(row.id, row.revision) for row in rows]
+        rows = store.windows(WindowQuery("u", hits, 1, 0, BYTES_MAX))
+        return [(row.id, row.revision) for row in rows.messages]
 
     assert found((b.seq, b.revision)) == []
     now = [("a", a.revision), ("b", edited.revision), ("c", c.revision)]
@@ -310,10 +328,56 @@ def test_a_filter_speaks_of_the_rows_it_has_read(store: MessageStore) -> None:
     (edited,) = append(store, replace(drafts[1], author="someone"))
 
     def found(seq: int, revision: int) -> list[str]:
-        return ids(store.windows(WindowQuery("u", ((seq, revision),), 2, 1, matching=matching)))
+        query = WindowQuery("u", ((seq, revision),), 2, 1, BYTES_MAX, matching=matching)
+        return ids(store.windows(query).messages)
 
     assert found(c.seq, c.revision) == ["a", "c", "d"]  # b took a place
     assert found(d.seq, d.revision) == ["c", "d"]  # so did b, and e, which never matched
     assert found(b.seq, edited.revision) == []
     assert found(e.seq, e.revision) == []
     assert found(a.seq, a.revision) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "taken"),
+    [
+        (0, "d"),  # the best hit in any case
+        (100, "d"),
+        (199, "d"),
+        (200, "bd"),  # then the other hit,
+        (300, "bcd"),  # then neighbours: the better hit's first, its earlier side first
+        (400, "bcde"),
+        (500, "abcde"),
+    ],
+)
+def test_windows_hold_the_best_of_what_fits(
+    store: MessageStore, bytes_max: int, taken: str
+) -> None:
+    drafts = [
+        draft(i, create_time_ns=n, text="ä" * 10, payload=b"x" * 69, metadata_json='{"k":"123"}')
+        for n, i in enumerate("abcdef")
+    ]
+    seqs = {d.id: o for d, o in zip(drafts, append(store, *drafts), strict=True)}
+    hits = tuple((seqs[i].seq, seqs[i].revision) for i in "db")
+    rows = store.windows(WindowQuery("u", hits, 1, 1, bytes_max))
+    assert ids(rows.messages) == list(taken)
+    assert rows.dropped == tuple(seqs[i].seq for i in "abcde" if i not in taken)
+
+
+def test_what_is_not_allowed_fills_no_bytes_and_is_not_counted(store: MessageStore) -> None:
+    big = {"payload": b"x" * 1000}
+    drafts = [
+        draft("a", create_time_ns=0, metadata_json='{"k":1}'),
+        draft("b", create_time_ns=1, **big),
+        draft("hit", create_time_ns=2, metadata_json='{"k":1}'),
+        draft("c", create_time_ns=3, **big),
+        draft("d", create_time_ns=4, metadata_json='{"k":1}', **big),
+    ]
+    outcomes = append(store, *drafts)
+    condition = parse_filter({"k": 1})
+    assert condition is not None
+    matching = store.seqs_matching("u", condition, CallBudget.of_seconds(60))
+    hit = (outcomes[2].seq, outcomes[2].revision)
+    rows = store.windows(WindowQuery("u", (hit,), 2, 2, 100, matching=matching))
+    assert ids(rows.messages) == ["a", "hit"]
+    assert rows.dropped == (outcomes[4].seq,)

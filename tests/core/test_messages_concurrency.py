@@ -82,7 +82,8 @@ def _read(store: MessageStore, writing: Callable[[], bool]) -> int:
         assert places == sorted(places)
         if page:
             middle = page[len(page) // 2]
-            window = store.windows(WindowQuery("u", ((middle.seq, middle.revision),), 2, 2))
+            hit = (middle.seq, middle.revision)
+            window = store.windows(WindowQuery("u", (hit,), 2, 2, 10**9)).messages
             assert len({m.thread_id for m in window}) <= 1
         rows = store.load_partition("u")
         assert (rows.vectors[:, 0] == rows.seqs).all() if rows.seqs.size else True

@@ -249,7 +249,7 @@ def test_a_changed_row_is_never_served(tmp_path: Path, change: str) -> None:
     damaged(home, f"UPDATE messages SET {change} WHERE seq = ?", a.seq)
     store = open_store(home, generation="g")
     with pytest.raises(CorruptDataError) as refused:
-        store.windows(WindowQuery("u", ((a.seq, a.revision),), 1, 1))
+        store.windows(WindowQuery("u", ((a.seq, a.revision),), 1, 1, 10**9))
     assert str(a.seq) in refused.value.message
     assert "secret" not in refused.value.message
     with pytest.raises(CorruptDataError):
@@ -294,7 +294,7 @@ def test_a_changed_name_serves_nobody_elses_messages(
     for read in (
         lambda: store.get(resource, ["a"]),
         lambda: store.list_messages(ListQuery(resource, None, 10)),
-        lambda: store.windows(WindowQuery(resource, ((1, 1),), 0, 0)),
+        lambda: store.windows(WindowQuery(resource, ((1, 1),), 0, 0, 10**9)),
     ):
         with pytest.raises(CorruptDataError):
             read()

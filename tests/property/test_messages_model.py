@@ -150,6 +150,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         ),
         before=st.integers(0, 3),
         after=st.integers(0, 3),
+        bytes_max=st.integers(0, 30) | st.just(10**9),
         excluded=st.lists(st.sampled_from(IDS), max_size=3),
     )
     def windows(
@@ -159,13 +160,14 @@ class StoreAgainstModel(RuleBasedStateMachine):
         matching: MatchingRows | None,
         before: int,
         after: int,
+        bytes_max: int,
         excluded: list[str],
     ) -> None:
         now = {
             m.seq: m.revision for m in self.model.list_messages(ListQuery(resource, None, limit=99))
         }
         pairs = tuple((seq, now.get(seq, 1) - stale) for seq, stale in hits)
-        query = WindowQuery(resource, pairs, before, after, tuple(excluded), matching)
+        query = WindowQuery(resource, pairs, before, after, bytes_max, tuple(excluded), matching)
         assert self.real.windows(query) == self.model.windows(query)
 
     @rule(

@@ -21,6 +21,7 @@ from semanticrecall_core.types.values import (
 from semanticrecall_core.types.windows import WindowQuery
 
 FIRST_TICK = 1_000_000
+BYTES_MAX = 10**9
 
 
 def ticking_clock() -> Callable[[], int]:
@@ -52,5 +53,5 @@ def window(store: MessageStore, hits: Sequence[int], **more: object) -> list[str
     """Ids of the windows of these seqs, as they are now."""
     now = {m.seq: m.revision for m in store.list_messages(ListQuery("u", None, limit=1000))}
     pairs = tuple((seq, now.get(seq, 1)) for seq in hits)
-    query = replace(WindowQuery("u", pairs, before=1, after=1), **more)
-    return ids(store.windows(query))
+    query = replace(WindowQuery("u", pairs, before=1, after=1, bytes_max=BYTES_MAX), **more)
+    return ids(store.windows(query).messages)

@@ -30,7 +30,7 @@ from semanticrecall_core.types.values import (
     ThreadSummary,
     VectorRecord,
 )
-from semanticrecall_core.types.windows import MatchingRows, WindowQuery
+from semanticrecall_core.types.windows import GroupQuery, MatchingRows, WindowQuery, WindowRows
 from support.model_filter import has_key, holds
 
 
@@ -208,42 +208,51 @@ class ModelStore:
         found = [r.seq for r in self._of(resource_id) if r.draft.id in message_ids]
         return np.array(sorted(found), np.int64)
 
-    def windows(self, query: WindowQuery) -> list[StoredMessage]:
-        chosen: dict[int, _Row] = {}
-
+    def windows(self, query: WindowQuery) -> WindowRows:
         def allowed(row: _Row) -> bool:
             rows = query.matching
             return rows is None or (row.seq in rows.seqs and row.revision <= rows.revision)
 
-        for found in query.hits:
-            there = (r for r in self._of(query.resource_id) if (r.seq, r.revision) == found)
-            hit = next(there, None)
-            if hit is None or not allowed(hit):
-                continue
+        hits = [
+            row
+            for pair in query.hits
+            for row in self._of(query.resource_id)
+            if (row.seq, row.revision) == pair and allowed(row)
+        ]
+        wanted = list(hits)
+        for hit in hits:
             others = [
                 r
                 for r in self._thread(query.resource_id, hit.draft.thread_id)
                 if r.draft.id not in query.excluded_ids and r is not hit
             ]
-            earlier = [r for r in others if r.place < hit.place]
+            earlier = [r for r in others if r.place < hit.place][::-1]
             later = [r for r in others if r.place > hit.place]
-            before = earlier[max(0, len(earlier) - query.before) :]
-            window = [*before, hit, *later[: query.after]]
-            chosen.update((r.seq, r) for r in window if allowed(r))
+            wanted += filter(allowed, [*earlier[: query.before], *later[: query.after]])
+        wanted = list({row.seq: row for row in wanted}.values())
+        fitting, size = 0, 0
+        for row in wanted:
+            size += _size(row)
+            if fitting and size > query.bytes_max:
+                break
+            fitting += 1
         threads: dict[str, list[_Row]] = {}
-        for row in sorted(chosen.values(), key=lambda r: r.place):
+        for row in sorted(wanted[:fitting], key=lambda r: r.place):
             threads.setdefault(row.draft.thread_id, []).append(row)
-        return [_stored(row) for rows in threads.values() for row in rows]
+        return WindowRows(
+            tuple(_stored(row) for rows in threads.values() for row in rows),
+            tuple(sorted(row.seq for row in wanted[fitting:])),
+        )
 
-    def group(
-        self, resource_id: str, thread_id: str, group_id: str, limit: int
-    ) -> list[StoredMessage]:
+    def group(self, query: GroupQuery) -> list[StoredMessage] | None:
         members = [
             r
-            for r in self._thread(resource_id, thread_id)
-            if r.draft.group_id == group_id and group_id
+            for r in self._thread(query.resource_id, query.thread_id)
+            if r.draft.group_id == query.group_id and query.group_id
         ]
-        return [_stored(row) for row in members[: limit + 1]]
+        if len(members) > query.messages_max or sum(map(_size, members)) > query.bytes_max:
+            return None
+        return [_stored(row) for row in members]
 
     def get(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
         by_id = {row.draft.id: row for row in self._of(resource_id)}
@@ -376,6 +385,11 @@ class ModelStore:
 
 def _same_to_embed(old: MessageDraft, new: MessageDraft) -> bool:
     return old.embeddable and new.embeddable and old.text == new.text
+
+
+def _size(row: _Row) -> int:
+    draft = row.draft
+    return len(draft.text.encode() + draft.metadata_json.encode() + draft.payload)
 
 
 def _stored(row: _Row) -> StoredMessage:

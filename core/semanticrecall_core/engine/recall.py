@@ -37,7 +37,7 @@ from semanticrecall_core.types.values import (
     VectorQuery,
     WhyEmpty,
 )
-from semanticrecall_core.types.windows import MatchingRows, WindowQuery
+from semanticrecall_core.types.windows import GroupQuery, MatchingRows, WindowQuery, WindowRows
 
 if TYPE_CHECKING:
     from semanticrecall_core.types.values import FloatRows
@@ -66,11 +66,14 @@ class RecallLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a recall found: hits by rank, rows in answer order, and the filter's rows."""
+    """What a recall found: hits by rank, their windows, and the filter's rows."""
 
     hits: tuple[VectorHit, ...]
-    rows: list[StoredMessage]
+    windows: WindowRows
     matching: MatchingRows | None
+
+
+_NO_ROWS = WindowRows((), ())
 
 
 class RecallUseCase:
@@ -112,15 +115,18 @@ class RecallUseCase:
         self, query: RecallQuery, vector: FloatRows, info: RecallInfo, budget: CallBudget
     ) -> _Found:
         """Hits and their windows; each hit is of the revision that was found and met all."""
-        found = _Found((), [], None)
+        found = _Found((), _NO_ROWS, None)
         for _ in range(SEARCH_ROUNDS_MAX):
             budget.check()
             conditions, matching = self._conditions(query, vector, info, budget)
             hits = self._search(query, conditions, info)
-            rows = self._fetch(query, hits, matching, info)
-            there = {(row.seq, row.revision) for row in rows}
+            windows = self._fetch(query, hits, matching, info)
+            there = {(row.seq, row.revision) for row in windows.messages}
+            dropped = frozenset(windows.dropped)
             found = _Found(
-                tuple(hit for hit in hits if (hit.seq, hit.revision) in there), rows, matching
+                tuple(h for h in hits if h.seq in dropped or (h.seq, h.revision) in there),
+                windows,
+                matching,
             )
             if len(found.hits) == len(hits):
                 return found
@@ -219,36 +225,38 @@ class RecallUseCase:
         hits: tuple[VectorHit, ...],
         matching: MatchingRows | None,
         info: RecallInfo,
-    ) -> list[StoredMessage]:
+    ) -> WindowRows:
         if not hits:
-            return []
+            return _NO_ROWS
         started = time.perf_counter_ns()
-        rows = self._store.windows(
+        windows = self._store.windows(
             WindowQuery(
                 resource_id=query.resource_id,
                 hits=tuple((hit.seq, hit.revision) for hit in hits),
                 before=query.before,
                 after=query.after,
+                bytes_max=self._limits.answer_bytes_max,
                 excluded_ids=query.excluded_ids,
                 matching=matching,
             )
         )
         # The store reads one resource only; this is the second lock on the same door.
-        if any(row.resource_id != query.resource_id for row in rows):
+        if any(row.resource_id != query.resource_id for row in windows.messages):
             raise CorruptDataError("the record returned a message of another resource")
         info.fetch_us += _microseconds_since(started)
-        return rows
+        return windows
 
     def _assemble(
         self, query: RecallQuery, found: _Found, info: RecallInfo
     ) -> tuple[RecalledMessage, ...]:
         is_allowed = _condition_on_all(query, found.matching)
-        rows = [row for row in found.rows if is_allowed(row)]
+        rows = [row for row in found.windows.messages if is_allowed(row)]
         hits, by_seq = found.hits, {hit.seq: hit for hit in found.hits}
         states: dict[int, GroupState] = {}
         if any(row.group_id for row in rows):
             rows = self._complete_groups(by_seq, rows, states, info, is_allowed)
         present = {row.seq for row in rows}
+        info.messages_dropped = len(set(found.windows.dropped) - present)
         ranks = {hit.seq: i for i, hit in enumerate((h for h in hits if h.seq in present), 1)}
         return tuple(
             RecalledMessage(
@@ -271,22 +279,28 @@ class RecallUseCase:
         """Make every group whole, or absent but for its hits.
 
         Absent is a group that is too large, or has a member that is not allowed, or changed after
-        the windows were read.
+        the windows were read. Groups of better hits come first, should the room not do for all.
         """
         kept = {row.seq: row for row in rows}
-        resource_id = rows[0].resource_id
         absent: list[str] = []
-        for thread_id, group_id in dict.fromkeys((r.thread_id, r.group_id) for r in rows):
-            if not group_id:
-                continue
-            members = self._store.group(resource_id, thread_id, group_id, GROUP_MESSAGES_MAX)
-            present = [r for r in rows if (r.thread_id, r.group_id) == (thread_id, group_id)]
+        room = self._limits.answer_bytes_max
+        ranks = {seq: rank for rank, seq in enumerate(by_seq)}
+        groups: dict[tuple[str, str], list[StoredMessage]] = {}
+        for row in sorted(rows, key=lambda row: ranks.get(row.seq, len(ranks))):
+            if row.group_id:
+                groups.setdefault((row.thread_id, row.group_id), []).append(row)
+        for (thread_id, group_id), present in groups.items():
+            members = self._store.group(
+                GroupQuery(rows[0].resource_id, thread_id, group_id, GROUP_MESSAGES_MAX, room)
+            )
             if (
-                len(members) <= GROUP_MESSAGES_MAX
+                members is not None
                 and all(map(is_allowed, members))
-                and {(r.seq, r.revision) for r in present} <= {(m.seq, m.revision) for m in members}
+                and (_unchanged(members, present, by_seq))
             ):
                 for member in members:
+                    if member.seq not in kept:
+                        room = max(0, room - _bytes_of(member))
                     kept[member.seq] = member
                     states[member.seq] = GroupState.WHOLE
                 continue
@@ -309,7 +323,7 @@ class RecallUseCase:
             text = self._render(query, kept, info)
             size = sum(_bytes_of(recalled.message) for recalled in kept) + _utf8_bytes(text)
             if size <= limit or len(kept) <= 1:
-                info.messages_dropped = len(messages) - len(kept)
+                info.messages_dropped += len(messages) - len(kept)
                 return kept, text
             # Text stands in the context a second time, escaped: as much less of both.
             room = min(room, size) * limit // size - 1
@@ -337,6 +351,16 @@ def _answer_order(rows: Iterable[StoredMessage]) -> list[StoredMessage]:
     for position, row in enumerate(ordered):
         first.setdefault(row.thread_id, position)
     return sorted(ordered, key=lambda row: first[row.thread_id])
+
+
+def _unchanged(
+    members: list[StoredMessage], present: list[StoredMessage], by_seq: dict[int, VectorHit]
+) -> bool:
+    """Whether a group is as it was when its hits were found and their windows read."""
+    revisions = {member.seq: member.revision for member in members}
+    return all(revisions.get(row.seq) == row.revision for row in present) and all(
+        by_seq[seq].revision == revision for seq, revision in revisions.items() if seq in by_seq
+    )
 
 
 def _condition_on_all(

@@ -132,9 +132,12 @@ class ReaderPool:
             connection = self._taken()
             try:
                 connection.execute("BEGIN")
-                with _broken_off_after(connection, budget):
-                    yield connection
+                if budget is not None:
+                    _break_off_after(connection, budget)
+                yield connection
             finally:
+                if budget is not None:
+                    connection.set_progress_handler(None)
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 self._idle.append(connection)
@@ -160,12 +163,8 @@ class ReaderPool:
         self._places.release(max(taken, 1))
 
 
-@contextmanager
-def _broken_off_after(connection: apsw.Connection, budget: CallBudget | None) -> Generator[None]:
-    """Inside, statements raise what `budget.check` raises, soon after it does."""
-    if budget is None:
-        yield
-        return
+def _break_off_after(connection: apsw.Connection, budget: CallBudget) -> None:
+    """From now on statements raise what `budget.check` raises, soon after it does."""
 
     def is_over() -> bool:
         budget.check()
@@ -173,10 +172,6 @@ def _broken_off_after(connection: apsw.Connection, budget: CallBudget | None) ->
 
     is_over()
     connection.set_progress_handler(is_over, _STEPS_BETWEEN_CHECKS)
-    try:
-        yield
-    finally:
-        connection.set_progress_handler(None)
 
 
 @contextmanager

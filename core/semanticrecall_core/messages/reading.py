@@ -1,4 +1,4 @@
-"""Reading: pages of history, windows, groups, filters, partitions, counts.
+"""Reading: pages of history, filters, partitions, counts.
 
 Each function runs inside one read transaction and has few, constant statement texts, so that
 connections keep them prepared.
@@ -6,7 +6,7 @@ connections keep them prepared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import apsw
@@ -21,9 +21,9 @@ from ..types.values import (
     StoreStats,
     ThreadSummary,
 )
-from ..types.windows import MatchingRows, WindowQuery
+from ..types.windows import MatchingRows
 from .filter_sql import compile_filter, json_path
-from .rows import MESSAGE_COLUMNS, MESSAGE_ID, shown, stored_message
+from .rows import MESSAGE_COLUMNS, shown, stored_message
 from .schema import read_record
 from .vector_rows import VECTOR_COLUMNS, VectorColumns
 
@@ -114,85 +114,6 @@ def unknown_metadata_keys(
             (resource_id, *paths),
         ).get
     return tuple(key for key, there in zip(keys, found, strict=True) if not there)
-
-
-def windows(connection: apsw.Connection, query: WindowQuery) -> list[StoredMessage]:
-    """Hits and neighbours, each once; see the port for the order.
-
-    Three short statements a hit. One compound statement for all was measured: 12 us quicker for
-    four hits without exclusions, ten times slower with 10,000 of them, since it cannot stop early.
-    """
-    hit_text = f"{_MESSAGE} WHERE m.seq = ?2 AND m.resource_key = {_RESOURCE}"
-    excluded = frozenset(message_id.encode() for message_id in query.excluded_ids)
-    matching = query.matching
-    found: dict[int, StoredMessage] = {}
-    for seq, revision in dict.fromkeys(query.hits):
-        hit = connection.execute(hit_text, (query.resource_id, seq)).fetchone()
-        if hit is None:
-            continue
-        message = stored_message(hit, query.resource_id)  # damage is told, not taken for an edit
-        if message.revision != revision:
-            continue
-        if matching is not None and not matching.allow(seq, revision):
-            continue
-        found[seq] = message
-        for text, count in ((_BEFORE, query.before), (_AFTER, query.after)):
-            for row in _neighbours(connection, text, hit, count, excluded):
-                if row[0] in found:
-                    continue
-                message = stored_message(row, query.resource_id)
-                if matching is None or matching.allow(message.seq, message.revision):
-                    found[message.seq] = message
-    return _in_answer_order(list(found.values()))
-
-
-_BEFORE = (
-    f"{_MESSAGE} WHERE m.thread_key = ?1 AND (m.create_time_ns, m.seq) < (?2, ?3)"
-    " ORDER BY m.create_time_ns DESC, m.seq DESC"
-)
-_AFTER = (
-    f"{_MESSAGE} WHERE m.thread_key = ?1 AND (m.create_time_ns, m.seq) > (?2, ?3)"
-    " ORDER BY m.create_time_ns, m.seq"
-)
-
-
-def _neighbours(
-    connection: apsw.Connection,
-    text: str,
-    hit: tuple[Any, ...],
-    count: int,
-    excluded: frozenset[bytes],
-) -> Iterator[tuple[Any, ...]]:
-    """The next `count` rows on one side that are not excluded; steps no further than needed."""
-    if count <= 0:
-        return
-    for row in connection.execute(text, (hit[2], hit[3], hit[0])):
-        if row[MESSAGE_ID] not in excluded:
-            yield row
-            count -= 1
-            if count == 0:
-                return
-
-
-def _in_answer_order(messages: list[StoredMessage]) -> list[StoredMessage]:
-    messages.sort(key=lambda m: (m.create_time_ns, m.seq))
-    first: dict[str, int] = {}
-    for position, message in enumerate(messages):
-        first.setdefault(message.thread_id, position)
-    messages.sort(key=lambda m: first[m.thread_id])
-    return messages
-
-
-def group(
-    connection: apsw.Connection, resource_id: str, thread_id: str, group_id: str, limit: int
-) -> list[StoredMessage]:
-    """Messages of a group in order; at most limit + 1."""
-    rows = connection.execute(
-        f"{_MESSAGE} WHERE m.thread_key = {_THREAD} AND m.group_id = ?3 AND m.group_id <> ''"
-        " ORDER BY m.create_time_ns, m.seq LIMIT ?4",
-        (resource_id, thread_id, group_id, limit + 1),
-    ).fetchall()
-    return [stored_message(row, resource_id) for row in rows]
 
 
 def list_messages(connection: apsw.Connection, query: ListQuery) -> list[StoredMessage]:

@@ -41,7 +41,13 @@ MESSAGE_COLUMNS = (
     " CAST(m.group_id AS BLOB), m.payload, m.checksum"
 )
 MESSAGE_COLUMNS_COUNT = 16
-MESSAGE_ID = 8  # position of the id
+# Their beginning alone, as far as the id.
+MESSAGE_PLACE_COLUMNS = (
+    "m.seq, m.resource_key, m.thread_key, m.create_time_ns, m.revision, m.role, m.embeddable,"
+    " NULL, CAST(m.id AS BLOB)"
+)
+# Positions.
+MESSAGE_REVISION, MESSAGE_ID, MESSAGE_TEXT, MESSAGE_METADATA, MESSAGE_PAYLOAD = 4, 8, 10, 11, 14
 
 
 def content_hash(draft: MessageDraft) -> bytes:

@@ -30,8 +30,8 @@ from ..types.values import (
     ThreadSummary,
     VectorRecord,
 )
-from ..types.windows import MatchingRows, WindowQuery
-from . import reading, verifying
+from ..types.windows import GroupQuery, MatchingRows, WindowQuery, WindowRows
+from . import reading, verifying, windows
 from .append import Append, append_bytes
 from .commit import Change, GroupCommit, QueueLimits
 from .connection import DatabaseFile, ReaderPool
@@ -197,17 +197,15 @@ class SqliteMessageStore:
         with self._readers.read() as connection:
             return reading.seqs_of_ids(connection, resource_id, message_ids)
 
-    def windows(self, query: WindowQuery) -> list[StoredMessage]:
-        """Hits and neighbours in answer order."""
+    def windows(self, query: WindowQuery) -> WindowRows:
+        """Hits and neighbours in answer order, and what did not fit."""
         with self._readers.read() as connection:
-            return reading.windows(connection, query)
+            return windows.windows(connection, query)
 
-    def group(
-        self, resource_id: str, thread_id: str, group_id: str, limit: int
-    ) -> list[StoredMessage]:
-        """Messages of a group, at most limit + 1."""
+    def group(self, query: GroupQuery) -> list[StoredMessage] | None:
+        """Messages of a group; None where it is too large."""
         with self._readers.read() as connection:
-            return reading.group(connection, resource_id, thread_id, group_id, limit)
+            return windows.group(connection, query)
 
     def get(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
         """The messages that are there, in the order of the ids, each once."""

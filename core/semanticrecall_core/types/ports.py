@@ -29,7 +29,7 @@ from .values import (
     VectorQuery,
     VectorRecord,
 )
-from .windows import MatchingRows, WindowQuery
+from .windows import GroupQuery, MatchingRows, WindowQuery, WindowRows
 
 if TYPE_CHECKING:
     from .values import IntColumn
@@ -130,18 +130,19 @@ class MessageStore(Protocol):
         """Sorted seqs of those ids that are there."""
         ...
 
-    def windows(self, query: WindowQuery) -> list[StoredMessage]:
-        """Hits and neighbours, each once, by (thread's first message here, create_time, seq).
+    def windows(self, query: WindowQuery) -> WindowRows:
+        """Hits and neighbours, each once, all as they are at one time.
 
         A hit that is gone, or has another revision, or is not among the matching, is left out with
-        its window; so is a neighbour that is not among the matching. All is read at one time.
+        its window; so is a neighbour that is not among the matching.
         """
         ...
 
-    def group(
-        self, resource_id: str, thread_id: str, group_id: str, limit: int
-    ) -> list[StoredMessage]:
-        """Messages of a group by (create_time, seq); at most limit + 1, so that more is seen."""
+    def group(self, query: GroupQuery) -> list[StoredMessage] | None:
+        """Messages of a group by (create_time, seq); None where it is larger than the query says.
+
+        A group that is not there, and the one of the empty id, has no messages.
+        """
         ...
 
     def get(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .values import IntColumn
+    from .values import IntColumn, StoredMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ class WindowQuery:
     Attributes:
         hits: (seq, revision), best first. A hit whose row has another revision counts as gone.
         before, after: neighbours on each side, within the hit's thread, by (create_time, seq).
+        bytes_max: of text, metadata and payload that are read at most (and one message more); the
+            best hit is read in any case. Taken are the hits, best first, then their neighbours: hit
+            by hit, the earlier side first, the nearest first; from the first that does not fit on,
+            nothing more.
         excluded_ids: message ids that are not returned and do not use up a place.
         matching: rows that it does not allow are not returned, though they use up a place; None
             is no filter.
@@ -49,5 +53,35 @@ class WindowQuery:
     hits: tuple[tuple[int, int], ...]
     before: int
     after: int
+    bytes_max: int
     excluded_ids: tuple[str, ...] = ()
     matching: MatchingRows | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """What `MessageStore.windows` read.
+
+    Attributes:
+        messages: by (thread's first message here, create_time, seq).
+        dropped: seqs of hits and neighbours that did not fit, sorted.
+    """
+
+    messages: tuple[StoredMessage, ...]
+    dropped: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQuery:
+    """All messages of one group of one thread.
+
+    Attributes:
+        messages_max: a group of more is not read.
+        bytes_max: nor one of more bytes of text, metadata and payload.
+    """
+
+    resource_id: str
+    thread_id: str
+    group_id: str
+    messages_max: int
+    bytes_max: int
