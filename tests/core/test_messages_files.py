@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from semanticrecall_core.messages import (
     SqliteMessageStore,
     StoreOptions,
     directory,
+    journal,
     open_store,
 )
 from semanticrecall_core.messages.directory import (
@@ -28,6 +30,7 @@ from semanticrecall_core.types.errors import (
     CorruptDataError,
     FailedPreconditionError,
     StoreLockedError,
+    UnavailableError,
     UnsafeEnvironmentError,
 )
 from semanticrecall_core.types.values import CallBudget, MessageDraft, Role
@@ -215,6 +218,60 @@ def test_the_store_keeps_its_identity(home: Path, tmp_path: Path) -> None:
     assert other.store_id != store_id
     again.close()
     other.close()
+
+
+FILES = ["LOCK", "MARK", "recall.db", "recall.db-wal", "recall.db-shm"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
+def test_nothing_is_acknowledged_once_a_file_in_use_is_lost(
+    home: Path, name: str, replaced: bool
+) -> None:
+    store = opened(home)
+    append(store, draft("a"))
+    assert store.healthy
+    if replaced:
+        shutil.copy(home / name, home / "copy")
+        (home / "copy").rename(home / name)
+    else:
+        (home / name).unlink()
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match=name) as refused:
+            append(store, draft("b"))
+        assert refused.value.reason == "DATA_FILES_LOST"
+    assert not store.healthy
+    store.close()
+
+
+def test_a_directory_moved_away_and_back_is_trusted_again(home: Path, tmp_path: Path) -> None:
+    store = opened(home)
+    append(store, draft("a"))
+    home.rename(tmp_path / "elsewhere")
+    with pytest.raises(UnavailableError):
+        append(store, draft("b"))
+    (tmp_path / "elsewhere").rename(home)
+    append(store, draft("b"))
+    assert store.healthy
+    store.close()
+    store = opened(home)
+    assert ids(store.get("u", ["a", "b"])) == ["a", "b"]
+    store.close()
+
+
+def test_a_lost_file_is_noticed_without_a_write(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_FILES_INTERVAL_S", 0.01)
+    store = opened(home)
+    (home / "recall.db").unlink()
+    poll = threading.Event()
+    for _ in range(3000):
+        if not store.healthy:
+            break
+        poll.wait(0.01)
+    assert not store.healthy
+    store.close()
 
 
 # -- formats ----------------------------------------------------------------------------------

@@ -8,6 +8,9 @@ Files (all mode 0600 in a directory of mode 0700):
              alone: closing any other descriptor of it would drop SQLite's own POSIX locks.
   MARK       the high-water mark (high_water_mark.py).
   BALLAST    zeros that are given up when the disk is full, so that forgetting still works.
+
+A file that is deleted or replaced while it is open goes on to be written, and nobody will ever read
+it again: whoever acknowledges writes asks `lost_file` before.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from ..types.errors import StoreLockedError, UnsafeEnvironmentError
 
 BALLAST_BYTES = 1 << 20
 _FREE_BYTES_FOR_BALLAST = 4 * BALLAST_BYTES
+_WATCHED_FILES = ("recall.db", "recall.db-wal", "recall.db-shm", "MARK")
 # One regular expression of whole names; every type under FUSE is refused as well.
 _SHARED_FILE_SYSTEM = re.compile(
     "9p|afs|beegfs|ceph|cifs|coda|fuse.*|gfs2|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2|orangefs"
@@ -72,6 +76,7 @@ class DataDirectory:
             UnsafeEnvironmentError: network or shared file system, or not writable.
         """
         self._lock_fd = -1
+        self._watched: dict[str, tuple[int, int] | None] = {}
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path = path.resolve(strict=True)
@@ -97,6 +102,23 @@ class DataDirectory:
     def mark(self) -> Path:
         """`MARK`."""
         return self.path / "MARK"
+
+    def watch_files(self) -> None:
+        """Remember which files are in use, once all of them are open. There may be no map."""
+        paths = [str(self.path / name) for name in _WATCHED_FILES]
+        there = {path: _identity(path) for path in paths}
+        self._watched = {path: identity for path, identity in there.items() if identity}
+        self._watched[str(self.lock)] = _identity(self._lock_fd)
+
+    def lost_file(self) -> str | None:
+        """The name of a file in use that is gone or has become another one; None for all well.
+
+        As long as they are open no other file can have their numbers.
+        """
+        for path, identity in self._watched.items():
+            if _identity(path) != identity:
+                return os.path.basename(path)
+        return None
 
     def disk_bytes(self) -> int:
         """Bytes of the database and its log."""
@@ -169,6 +191,15 @@ class DataDirectory:
                 reason="SHARED_FILE_SYSTEM",
             )
         return shared
+
+
+def _identity(file: str | int) -> tuple[int, int] | None:
+    """Device and inode of a path or descriptor; None where there is nothing. Opens nothing."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _locked(path: Path) -> int:

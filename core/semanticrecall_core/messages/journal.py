@@ -22,6 +22,7 @@ CHECKPOINT_PAGES = 1_000  # 8 MB of log
 _MARK_IDLE_S = 0.02
 _TRUNCATE_IDLE_S = 10.0
 _BALLAST_RETRY_S = 5.0
+_FILES_INTERVAL_S = 5.0
 _log = structlog.get_logger(__name__)
 
 
@@ -114,6 +115,8 @@ class RecordJournal:
         self._store_id = state.store_id
         self._revision = state.revision
         self._trusted = True
+        self._lost_file: str | None = None
+        self._files_seen = time.monotonic()
         self._ballast_there = False
         self._log_pages = 1  # unknown: whatever the last process left
         self._checkpoint_at = CHECKPOINT_PAGES
@@ -122,6 +125,7 @@ class RecordJournal:
         # a failed commit left in it cannot come to life.
         self._keeper = file.open_reader()
         self._keeper.execute("SELECT revision FROM record").fetchone()
+        directory.watch_files()
         self._watch_log()
 
     @property
@@ -131,11 +135,18 @@ class RecordJournal:
 
     @property
     def trusted(self) -> bool:
-        """False from a failed sync until the database was verified anew."""
-        return self._trusted
+        """False from a failed sync until verified anew, and while a file of it is lost."""
+        return self._trusted and self._lost_file is None
 
     def begin(self) -> apsw.Connection:
         """Start a transaction."""
+        self._look_for_files()
+        if self._lost_file is not None:
+            raise UnavailableError(
+                f"{self._lost_file} was deleted or replaced while it was in use, so nothing more "
+                "is stored; put the data directory back as it was, or restart",
+                reason="DATA_FILES_LOST",
+            )
         if not self._trusted:
             self._verify_anew()
         self._connection.execute("BEGIN IMMEDIATE")
@@ -171,8 +182,12 @@ class RecordJournal:
             _log.warning("store_ballast_released")
 
     def tend(self, idle_s: float) -> float | None:
-        """Sync the mark, checkpoint, truncate the log, mend the ballast: whatever is due."""
-        pause: list[float] = []
+        """Look for the files, sync the mark, checkpoint, truncate, mend the ballast, as is due."""
+        if time.monotonic() - self._files_seen >= _FILES_INTERVAL_S:
+            self._look_for_files()
+        pause = [_FILES_INTERVAL_S]
+        if self._lost_file is not None:
+            return _FILES_INTERVAL_S
         if self._mark.dirty:
             late = time.monotonic() - self._mark_synced >= SYNC_INTERVAL_S
             if idle_s >= _MARK_IDLE_S or late:
@@ -189,7 +204,7 @@ class RecordJournal:
             self._ballast_there = self._directory.restore_ballast()
             if not self._ballast_there:
                 pause.append(_BALLAST_RETRY_S)
-        return min(pause, default=None)
+        return min(pause)
 
     def close(self) -> None:
         """Copy the log into the file, sync the mark, let go of everything."""
@@ -203,6 +218,15 @@ class RecordJournal:
         if self._mark.dirty:
             self._sync_mark()
         self._mark.close()
+
+    def _look_for_files(self) -> None:
+        lost = self._directory.lost_file()
+        if lost is not None and self._lost_file is None:
+            _log.critical("store_file_lost", file=lost)
+        elif lost is None and self._lost_file is not None:
+            _log.warning("store_files_are_back")
+        self._lost_file = lost
+        self._files_seen = time.monotonic()
 
     def _sync_mark(self) -> None:
         try:
