@@ -248,7 +248,7 @@ async def _rest(
         budget.check()
         return encoded(runtime, later.finish())
 
-    return await lane.run(job, budget, len(raw))
+    return await lane.run(job, budget, len(raw), has_waited=True)
 
 
 def encoded(runtime: Runtime, answer: Message) -> bytes:

@@ -99,10 +99,10 @@ class _Places:
         self._bytes = 0
         self.taken = 0
 
-    def take(self, request_bytes: int) -> bool:
+    def take(self, request_bytes: int, *, in_any_case: bool = False) -> bool:
         """Take one, unless all are taken."""
         with self._lock:
-            if (
+            if not in_any_case and (
                 self.taken >= self._limits.in_flight_max
                 or self._bytes + request_bytes > self._limits.bytes_in_flight_max
             ):
@@ -140,15 +140,24 @@ class Lane:
         """Calls that wait for what is done elsewhere."""
         return self._waiting.taken
 
-    async def run(self, job: Callable[[], T], budget: CallBudget, request_bytes: int) -> T:
+    async def run(
+        self,
+        job: Callable[[], T],
+        budget: CallBudget,
+        request_bytes: int,
+        *,
+        has_waited: bool = False,
+    ) -> T:
         """Run `job` on a thread and wait for it, at most as long as the budget lasts.
+
+        A call that has waited with `wait` was admitted then, and is not refused now.
 
         Raises:
             ResourceExhaustedError: the lane is full; nothing was done.
             DeadlineExceededError: the budget ran out; the job stops at its next check.
             Exception: what the job raised.
         """
-        if not self._working.take(request_bytes):
+        if not self._working.take(request_bytes, in_any_case=has_waited):
             raise self._full("in flight")
         loop = asyncio.get_running_loop()
         task = _Task(job, loop.create_future(), lambda: self._working.give_back(request_bytes))

@@ -142,6 +142,27 @@ def test_more_waiters_than_places(small: InProcessServer, engine: FakeEngine) ->
         call.result(20)
 
 
+def test_a_recall_that_has_waited_is_not_refused_afterwards(
+    small: InProcessServer, engine: FakeEngine
+) -> None:
+    embedding = engine.hold_embedding()
+    waiters = [
+        small.recall.Recall.future(recall("w", read_token=TOKEN), timeout=60) for _ in range(PLACES)
+    ]
+    small.wait_until(lambda: waiting(small, "recall") == PLACES)
+    held = engine.hold("recall")
+    others = [small.recall.Recall.future(recall("o"), timeout=60) for _ in range(PLACES)]
+    small.wait_until(lambda: small.in_flight("recall") == PLACES)
+    embedding.set_result(None)
+    small.wait_until(lambda: small.in_flight("recall") == 2 * PLACES)
+    with pytest.raises(grpc.RpcError) as refused:
+        small.recall.Recall(recall(), timeout=20)
+    assert error_detail(refused.value).reason == "QUEUE_FULL"
+    held.release.set()
+    assert {call.result(20).request_id for call in waiters} == {"w"}
+    assert {call.result(20).request_id for call in others} == {"o"}
+
+
 def test_index_answers_pending_before_its_deadline(
     server: InProcessServer, engine: FakeEngine
 ) -> None:
