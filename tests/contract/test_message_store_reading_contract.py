@@ -18,10 +18,9 @@ from semanticrecall_core.types.values import (
     ForgetTarget,
     ListQuery,
     Role,
-    StoredMessage,
     ThreadSummary,
 )
-from semanticrecall_core.types.windows import GroupQuery, WindowQuery
+from semanticrecall_core.types.windows import GroupQuery, GroupRows, WindowQuery
 from support.message_stores import BYTES_MAX, append, draft, embed, ids, window
 
 
@@ -94,7 +93,7 @@ def test_a_hit_that_is_gone_takes_its_window_along(store: MessageStore) -> None:
 
 def group(
     store: MessageStore, group_id: str, limit: int, *, bytes_max: int = BYTES_MAX
-) -> list[StoredMessage] | None:
+) -> GroupRows:
     return store.group(GroupQuery("u", "t", group_id, limit, bytes_max))
 
 
@@ -106,21 +105,22 @@ def test_a_group_is_read_in_order_and_whole_or_not_at_all(store: MessageStore) -
         draft("elsewhere", thread="t2", group_id="g"),
     )
     append(store, draft("foreign", group_id="g"), resource="v")
-    assert ids(group(store, "g", 4) or ()) == ["g3", "g2", "g1", "g0"]
-    assert group(store, "g", 3) is None
-    assert group(store, "none", 10) == []
-    assert group(store, "", 10) == []
+    assert ids(group(store, "g", 4).messages or ()) == ["g3", "g2", "g1", "g0"]
+    assert group(store, "g", 3, bytes_max=0) == GroupRows(None)
+    assert group(store, "none", 10) == GroupRows(())
+    assert group(store, "", 10) == GroupRows(())
 
 
 def test_a_group_of_too_many_bytes_is_not_read(store: MessageStore) -> None:
-    append(
+    outcomes = append(
         store,
         draft("a", text="äöü", payload=b"12345", group_id="g"),  # 6 + 5 bytes
         draft("b", text="text", metadata_json='{"k":1}', group_id="g"),  # 4 + 7
     )
-    assert ids(group(store, "g", 9, bytes_max=22) or ()) == ["a", "b"]
-    assert group(store, "g", 9, bytes_max=21) is None
-    assert group(store, "none", 9, bytes_max=0) == []
+    assert ids(group(store, "g", 2, bytes_max=22).messages or ()) == ["a", "b"]
+    seqs = tuple(outcome.seq for outcome in outcomes)
+    assert group(store, "g", 2, bytes_max=21) == GroupRows(None, seqs)
+    assert group(store, "none", 9, bytes_max=0) == GroupRows(())
 
 
 def test_get_keeps_the_order_of_the_ids(store: MessageStore) -> None:

@@ -79,6 +79,7 @@ def test_groups_that_an_answer_cannot_hold_are_not_read(
     assert whole == ["hit0", "m0-0", "m0-1", "m0-2"]  # the best hit's
     assert hit_ids(answer) == [f"hit{n}" for n in range(10)]
     assert sorted(answer.info.absent_group_ids) == [f"g{n}" for n in range(1, 10)]
+    assert answer.info.messages_dropped == 9 * 3
     assert len(bodies_read) <= 10 + 4
 
 

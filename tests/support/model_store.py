@@ -30,7 +30,13 @@ from semanticrecall_core.types.values import (
     ThreadSummary,
     VectorRecord,
 )
-from semanticrecall_core.types.windows import GroupQuery, MatchingRows, WindowQuery, WindowRows
+from semanticrecall_core.types.windows import (
+    GroupQuery,
+    GroupRows,
+    MatchingRows,
+    WindowQuery,
+    WindowRows,
+)
 from support.model_filter import has_key, holds
 
 
@@ -244,15 +250,17 @@ class ModelStore:
             tuple(sorted(row.seq for row in wanted[fitting:])),
         )
 
-    def group(self, query: GroupQuery) -> list[StoredMessage] | None:
+    def group(self, query: GroupQuery) -> GroupRows:
         members = [
             r
             for r in self._thread(query.resource_id, query.thread_id)
             if r.draft.group_id == query.group_id and query.group_id
         ]
-        if len(members) > query.messages_max or sum(map(_size, members)) > query.bytes_max:
-            return None
-        return [_stored(row) for row in members]
+        if len(members) > query.messages_max:
+            return GroupRows(None)
+        if sum(map(_size, members)) > query.bytes_max:
+            return GroupRows(None, tuple(sorted(row.seq for row in members)))
+        return GroupRows(tuple(map(_stored, members)))
 
     def get(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
         by_id = {row.draft.id: row for row in self._of(resource_id)}

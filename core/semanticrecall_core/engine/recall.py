@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -253,10 +253,12 @@ class RecallUseCase:
         rows = [row for row in found.windows.messages if is_allowed(row)]
         hits, by_seq = found.hits, {hit.seq: hit for hit in found.hits}
         states: dict[int, GroupState] = {}
+        dropped = set(found.windows.dropped)
         if any(row.group_id for row in rows):
-            rows = self._complete_groups(by_seq, rows, states, info, is_allowed)
+            rows, too_large = self._complete_groups(by_seq, rows, states, info, is_allowed)
+            dropped |= too_large
         present = {row.seq for row in rows}
-        info.messages_dropped = len(set(found.windows.dropped) - present)
+        info.messages_dropped = len(dropped - present)
         ranks = {hit.seq: i for i, hit in enumerate((h for h in hits if h.seq in present), 1)}
         return tuple(
             RecalledMessage(
@@ -275,14 +277,18 @@ class RecallUseCase:
         states: dict[int, GroupState],
         info: RecallInfo,
         is_allowed: Callable[[StoredMessage], bool],
-    ) -> list[StoredMessage]:
+    ) -> tuple[list[StoredMessage], set[int]]:
         """Make every group whole, or absent but for its hits.
 
         Absent is a group that is too large, or has a member that is not allowed, or changed after
         the windows were read. Groups of better hits come first, should the room not do for all.
+
+        Returns:
+            Rows in answer order, and the seqs of all members of groups the room did not do for.
         """
         kept = {row.seq: row for row in rows}
         absent: list[str] = []
+        dropped: set[int] = set()
         room = self._limits.answer_bytes_max
         ranks = {seq: rank for rank, seq in enumerate(by_seq)}
         groups: dict[tuple[str, str], list[StoredMessage]] = {}
@@ -290,13 +296,14 @@ class RecallUseCase:
             if row.group_id:
                 groups.setdefault((row.thread_id, row.group_id), []).append(row)
         for (thread_id, group_id), present in groups.items():
-            members = self._store.group(
+            group = self._store.group(
                 GroupQuery(rows[0].resource_id, thread_id, group_id, GROUP_MESSAGES_MAX, room)
             )
+            members = group.messages
             if (
                 members is not None
                 and all(map(is_allowed, members))
-                and (_unchanged(members, present, by_seq))
+                and _unchanged(members, present, by_seq)
             ):
                 for member in members:
                     if member.seq not in kept:
@@ -304,6 +311,7 @@ class RecallUseCase:
                     kept[member.seq] = member
                     states[member.seq] = GroupState.WHOLE
                 continue
+            dropped.update(group.dropped)
             for row in present:
                 if row.seq in by_seq:
                     states[row.seq] = GroupState.HIT_ONLY
@@ -311,7 +319,7 @@ class RecallUseCase:
                     del kept[row.seq]
             absent.append(group_id)
         info.absent_group_ids = tuple(absent)
-        return _answer_order(kept.values())
+        return _answer_order(kept.values()), dropped
 
     def _bounded(
         self, query: RecallQuery, messages: tuple[RecalledMessage, ...], info: RecallInfo
@@ -354,7 +362,7 @@ def _answer_order(rows: Iterable[StoredMessage]) -> list[StoredMessage]:
 
 
 def _unchanged(
-    members: list[StoredMessage], present: list[StoredMessage], by_seq: dict[int, VectorHit]
+    members: Sequence[StoredMessage], present: list[StoredMessage], by_seq: dict[int, VectorHit]
 ) -> bool:
     """Whether a group is as it was when its hits were found and their windows read."""
     revisions = {member.seq: member.revision for member in members}

@@ -30,7 +30,7 @@ from ..types.values import (
     ThreadSummary,
     VectorRecord,
 )
-from ..types.windows import GroupQuery, MatchingRows, WindowQuery, WindowRows
+from ..types.windows import GroupQuery, GroupRows, MatchingRows, WindowQuery, WindowRows
 from . import reading, verifying, windows
 from .append import Append, append_bytes
 from .commit import Change, GroupCommit, QueueLimits
@@ -202,8 +202,8 @@ class SqliteMessageStore:
         with self._readers.read() as connection:
             return windows.windows(connection, query)
 
-    def group(self, query: GroupQuery) -> list[StoredMessage] | None:
-        """Messages of a group; None where it is too large."""
+    def group(self, query: GroupQuery) -> GroupRows:
+        """A group, whole or not at all."""
         with self._readers.read() as connection:
             return windows.group(connection, query)
 

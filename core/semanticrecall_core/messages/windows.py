@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
 from ..types.values import StoredMessage
-from ..types.windows import GroupQuery, WindowQuery, WindowRows
+from ..types.windows import GroupQuery, GroupRows, WindowQuery, WindowRows
 from .rows import (
     MESSAGE_COLUMNS,
     MESSAGE_ID,
@@ -71,21 +71,23 @@ def windows(connection: apsw.Connection, query: WindowQuery) -> WindowRows:
     return reading.rows()
 
 
-def group(connection: apsw.Connection, query: GroupQuery) -> list[StoredMessage] | None:
-    """Messages of a group in order; None where it is too large. Lengths are read first."""
+def group(connection: apsw.Connection, query: GroupQuery) -> GroupRows:
+    """A group in order, or nothing of it where it is too large. Lengths are read first."""
     names = (query.resource_id, query.thread_id, query.group_id)
-    count, size = connection.execute(
-        f"SELECT count(*), coalesce(sum(bytes), 0)"
-        f" FROM (SELECT {_BYTES} AS bytes FROM messages WHERE {_GROUP} LIMIT ?4)",
+    lengths = connection.execute(
+        f"SELECT seq, {_BYTES} FROM messages WHERE {_GROUP} LIMIT ?4",
         (*names, query.messages_max + 1),
-    ).get
-    if count > query.messages_max or size > query.bytes_max:
-        return None
+    )
+    sizes = dict(cast("Iterator[tuple[int, int]]", lengths))
+    if len(sizes) > query.messages_max:
+        return GroupRows(None)
+    if sum(sizes.values()) > query.bytes_max:
+        return GroupRows(None, tuple(sorted(sizes)))
     rows = connection.execute(
         f"SELECT {MESSAGE_COLUMNS} FROM messages m WHERE {_GROUP} ORDER BY create_time_ns, seq",
         names,
-    ).fetchall()
-    return [stored_message(row, query.resource_id) for row in rows]
+    )
+    return GroupRows(tuple(stored_message(row, query.resource_id) for row in rows))
 
 
 class _WindowReading:

@@ -29,7 +29,7 @@ from .values import (
     VectorQuery,
     VectorRecord,
 )
-from .windows import GroupQuery, MatchingRows, WindowQuery, WindowRows
+from .windows import GroupQuery, GroupRows, MatchingRows, WindowQuery, WindowRows
 
 if TYPE_CHECKING:
     from .values import IntColumn
@@ -138,8 +138,8 @@ class MessageStore(Protocol):
         """
         ...
 
-    def group(self, query: GroupQuery) -> list[StoredMessage] | None:
-        """Messages of a group by (create_time, seq); None where it is larger than the query says.
+    def group(self, query: GroupQuery) -> GroupRows:
+        """A group, whole or not at all.
 
         A group that is not there, and the one of the empty id, has no messages.
         """

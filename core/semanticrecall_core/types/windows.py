@@ -85,3 +85,16 @@ class GroupQuery:
     group_id: str
     messages_max: int
     bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """What `MessageStore.group` read.
+
+    Attributes:
+        messages: by (create_time, seq); None where the group is larger than the query says.
+        dropped: its seqs, sorted, where it is larger in bytes alone; empty otherwise.
+    """
+
+    messages: tuple[StoredMessage, ...] | None
+    dropped: tuple[int, ...] = ()
