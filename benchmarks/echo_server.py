@@ -17,7 +17,9 @@ class _Echo(grpc.GenericRpcHandler):
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+    def service(
+        self, details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         if details.method == METHOD:
             return grpc.unary_unary_rpc_method_handler(self._unary)
         return None

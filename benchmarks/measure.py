@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from hdrh.histogram import HdrHistogram
 
+T = TypeVar("T")
 NANOSECONDS_MAX = 60 * 10**9
 SIGNIFICANT_DIGITS = 3
 
@@ -37,11 +39,11 @@ class Latency:
         return cls(len(seconds), at(50), at(95), at(99))
 
 
-def timed(call: Callable[[], object]) -> float:
-    """Seconds of one call."""
+def timed(call: Callable[[], T]) -> tuple[float, T]:
+    """Seconds of one call, and what it gave."""
     started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
+    answer = call()
+    return time.perf_counter() - started, answer
 
 
 def machine() -> str:

@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from semanticrecall_core.engine.answer_size import (
+    bytes_of,
+    surely_fit,
+    utf8_bytes,
+    within_bytes,
+)
 from semanticrecall_core.engine.backlog import EmbeddingBacklog
 from semanticrecall_core.engine.read_token import read_revision
 from semanticrecall_core.ranking.context import render_default, render_mastra
@@ -43,8 +49,6 @@ if TYPE_CHECKING:
     from semanticrecall_core.types.values import FloatRows
 
 GROUP_MESSAGES_MAX = 64
-MESSAGE_FRAME_BYTES = 96
-VALUE_FRAME_BYTES = 12
 # A hit can be edited, moved or forgotten between the search and the fetch; what is asked is then
 # asked anew, so that top_k is still filled. After so many rounds, during which someone changed
 # hits without pause, those that changed in the last one are left out.
@@ -307,7 +311,7 @@ class RecallUseCase:
             ):
                 for member in members:
                     if member.seq not in kept:
-                        room = max(0, room - _bytes_of(member))
+                        room = max(0, room - bytes_of(member))
                     kept[member.seq] = member
                     states[member.seq] = GroupState.WHOLE
                 continue
@@ -326,10 +330,12 @@ class RecallUseCase:
     ) -> tuple[tuple[RecalledMessage, ...], str]:
         """Messages and context that fit the answer together; the best hit stays in any case."""
         room = limit = self._limits.answer_bytes_max
+        if surely_fit(messages, limit):
+            return messages, self._render(query, messages, info)
         while True:
-            kept = _within_bytes(messages, room)
+            kept = within_bytes(messages, room)
             text = self._render(query, kept, info)
-            size = sum(_bytes_of(recalled.message) for recalled in kept) + _utf8_bytes(text)
+            size = sum(bytes_of(recalled.message) for recalled in kept) + utf8_bytes(text)
             if size <= limit or len(kept) <= 1:
                 info.messages_dropped += len(messages) - len(kept)
                 return kept, text
@@ -379,72 +385,6 @@ def _condition_on_all(
     if matching is None:
         return lambda row: row.id not in excluded
     return lambda row: row.id not in excluded and matching.allow(row.seq, row.revision)
-
-
-def _within_bytes(
-    messages: tuple[RecalledMessage, ...], bytes_max: int
-) -> tuple[RecalledMessage, ...]:
-    """Drop neighbours, then the lowest hits, until the rest fits; the best hit stays."""
-    if sum(_bytes_of(recalled.message) for recalled in messages) <= bytes_max:
-        return messages
-    kept: set[int] = set()
-    size = 0
-    # Hits by rank first; neighbours (rank 0) last, in answer order.
-    for recalled in sorted(messages, key=lambda m: m.rank or len(messages) + 1):
-        size += _bytes_of(recalled.message)
-        if size > bytes_max and kept:
-            break
-        kept.add(recalled.message.seq)
-    return _without_broken_groups(messages, kept)
-
-
-def _without_broken_groups(
-    messages: tuple[RecalledMessage, ...], kept: set[int]
-) -> tuple[RecalledMessage, ...]:
-    """The messages kept; of a group that lost one, only the hits."""
-    broken = {
-        (m.message.thread_id, m.message.group_id)
-        for m in messages
-        if m.group_state is GroupState.WHOLE and m.message.seq not in kept
-    }
-    answer: list[RecalledMessage] = []
-    for recalled in messages:
-        if recalled.message.seq not in kept:
-            continue
-        if (recalled.message.thread_id, recalled.message.group_id) not in broken:
-            answer.append(recalled)
-        elif recalled.found is not None:
-            answer.append(replace(recalled, group_state=GroupState.HIT_ONLY))
-    return tuple(answer)
-
-
-def _bytes_of(message: StoredMessage) -> int:
-    """At least as many bytes as a message takes in an encoded answer."""
-    names = (
-        message.id,
-        message.resource_id,
-        message.thread_id,
-        message.author,
-        message.group_id,
-        message.payload_type,
-    )
-    return (
-        MESSAGE_FRAME_BYTES
-        + _utf8_bytes(message.text)
-        + len(message.payload)
-        + sum(map(_utf8_bytes, names))
-        + _metadata_bytes(message.metadata_json)
-    )
-
-
-def _metadata_bytes(metadata_json: str) -> int:
-    """JSON grows when it is encoded field by field: `0,` is 2 bytes here and 11 there."""
-    values = sum(map(metadata_json.count, ",:[{"))
-    return _utf8_bytes(metadata_json) + VALUE_FRAME_BYTES * values
-
-
-def _utf8_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def _why_empty(hits: tuple[VectorHit, ...], answer: VectorAnswer) -> WhyEmpty:

@@ -22,8 +22,9 @@ a host in UTC and English: see `render_mastra`.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -63,22 +64,28 @@ _ESCAPES: dict[int, str | None] = {
 }
 
 
+# Whatever must be changed in quoted text; most messages have nothing of it.
+_UNSAFE = re.compile(f"[{re.escape(''.join(map(chr, _ESCAPES)))}\u2028\u2029]")
+
+
 @lru_cache(maxsize=64)
-def _zone(name: str) -> ZoneInfo:
-    return ZoneInfo(name)
+def _zone(name: str) -> tzinfo:
+    return UTC if name == "UTC" else ZoneInfo(name)
 
 
-def _local_time(time_ns: int, zone: ZoneInfo) -> datetime:
+def _local_time(time_ns: int, zone: tzinfo) -> datetime:
     return datetime.fromtimestamp(time_ns // 1_000_000_000, zone)
 
 
-def _date_and_time(time_ns: int, zone: ZoneInfo) -> str:
+def _date_and_time(time_ns: int, zone: tzinfo) -> str:
     when = _local_time(time_ns, zone)
     return f"{when.isoformat(' ', 'minutes')[:16]} {when.tzname()}"
 
 
 def _quoted(text: str) -> str:
     """Text that can neither end the block nor look like a line of it."""
+    if not _UNSAFE.search(text):
+        return text
     lines = text.splitlines()
     if len(lines) < 2:
         return text.translate(_ESCAPES)
@@ -87,6 +94,8 @@ def _quoted(text: str) -> str:
 
 def _inline(text: str) -> str:
     """The same for a name or an id: one line."""
+    if text.isalnum():
+        return text
     return " ".join(text.split()).translate(_ESCAPES)
 
 
@@ -103,7 +112,7 @@ def _body(message: StoredMessage) -> str:
     return f"[no text, {_inline(message.payload_type)}]" if message.payload_type else ""
 
 
-def _line(message: StoredMessage, body: str, zone: ZoneInfo) -> str:
+def _line(message: StoredMessage, body: str, zone: tzinfo) -> str:
     who = _ROLE_WORDS[message.role]
     if message.author:
         who = f"{who} {_inline(message.author)}"

@@ -12,7 +12,7 @@ _REPLACEMENT_CHARACTER = "\ufffd"
 
 def has_visible_text(text: str) -> bool:
     """True where at least one character can be seen and read by a model."""
-    return any(
+    return text[:1].isalnum() or any(
         character.isalnum()
         or (
             character != _REPLACEMENT_CHARACTER
