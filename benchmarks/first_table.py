@@ -190,6 +190,31 @@ def _print(result: dict[str, Any]) -> None:
         print(f"  cold recall / (embed + scan + echo), p50: {ratio:.2f} (bar {COLD_RATIO_BAR})")
 
 
+def _markdown(result: dict[str, Any]) -> str:
+    """The README's table."""
+    turns = result["in_turns"]
+    rows = [
+        ("cold recall (new query)", "recall_cold"),
+        ("warm recall (query seen before)", "recall_warm"),
+        ("index of a two-message turn, searchable", "index_turn"),
+        ("its parts: one embedding", "raw_embed"),
+        ("its parts: one int8 scan", "raw_scan"),
+        ("its parts: one gRPC echo", "echo"),
+    ]
+    lines = ["| | p50 | p99 |", "|---|---|---|"]
+    for title, name in rows:
+        latency = turns["latencies_ms"][name]
+        lines.append(f"| {title} | {latency['p50_ms']:.1f} ms | {latency['p99_ms']:.1f} ms |")
+    lines += [
+        f"| cold recall / sum of its parts, in turns (in loops) | {turns['cold_ratio_p50']:.2f} "
+        f"({result['in_loops']['cold_ratio_p50']:.2f}) | |",
+        f"| bulk import of new text | {result['import_messages_per_second']:.0f} messages/s | |",
+        "| resident memory a message, embedding cache included | "
+        f"{result['resident_bytes_per_message'] / 1000:.1f} kB | |",
+    ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -199,6 +224,7 @@ def main() -> None:
     arguments = parser.parse_args()
     result = run(Config(arguments.messages, arguments.calls))
     _print(result)
+    print(f"\n{_markdown(result)}")
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n")
 
