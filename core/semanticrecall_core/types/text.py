@@ -7,7 +7,9 @@ import unicodedata
 # White space, controls, zero-width and unassigned characters, and marks that stand on no letter:
 # what a reader does not see, and what the default model's tokenizer drops.
 _INVISIBLE_CATEGORIES = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Zl", "Zp", "Zs"))
-_REPLACEMENT_CHARACTER = "\ufffd"
+# The two characters of other categories that the default model's tokenizer drops as well (all of
+# Unicode was tried).
+_DROPPED_BY_THE_MODEL = frozenset(("\ufffd", "\u1734"))
 
 
 def has_visible_text(text: str) -> bool:
@@ -15,7 +17,7 @@ def has_visible_text(text: str) -> bool:
     return text[:1].isalnum() or any(
         character.isalnum()
         or (
-            character != _REPLACEMENT_CHARACTER
+            character not in _DROPPED_BY_THE_MODEL
             and unicodedata.category(character) not in _INVISIBLE_CATEGORIES
         )
         for character in text
