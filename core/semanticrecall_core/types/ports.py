@@ -5,7 +5,7 @@ One contract suite per port runs over every implementation (`tests/contract`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .filters import Filter
@@ -20,8 +20,11 @@ from .values import (
     ForgetTarget,
     ListQuery,
     MessageDraft,
+    PartitionImage,
     PartitionRows,
     PendingRow,
+    RowChecksums,
+    SnapshotStats,
     StoredMessage,
     StoreStats,
     ThreadSummary,
@@ -54,6 +57,13 @@ class CommitListener(Protocol):
         """Nothing of this resource in memory may be used any more; read it anew."""
         ...
 
+    def resource_changed(self, resource_id: str) -> None:
+        """Anything of this resource changed: a message, a thread, a vector, or what is pending.
+
+        Told once for each resource that a commit changed, after all else that is told of it.
+        """
+        ...
+
 
 class MessageStore(Protocol):
     """Keeps every message durably. Thread-safe. Reads never wait for writes.
@@ -75,7 +85,7 @@ class MessageStore(Protocol):
         ...
 
     def subscribe(self, listener: CommitListener) -> None:
-        """Register the one listener, before the first write."""
+        """Register a listener, before the first write; each is told, in the order they came."""
         ...
 
     def append(
@@ -101,6 +111,14 @@ class MessageStore(Protocol):
 
     def load_partition(self, resource_id: str) -> PartitionRows:
         """All current vectors of a resource, by (seq, chunk)."""
+        ...
+
+    def row_checksums(self, resource_id: str) -> RowChecksums:
+        """Which rows `load_partition` would give, without their vectors; reads an index only."""
+        ...
+
+    def load_rows(self, resource_id: str, seqs: IntColumn) -> PartitionRows:
+        """The current vectors of these messages (sorted, unique), by (seq, chunk)."""
         ...
 
     def thread_key(self, resource_id: str, thread_id: str) -> int | None:
@@ -266,4 +284,45 @@ class VectorIndex(CommitListener, Protocol):
 
     def partitions_loaded(self) -> int:
         """How many partitions are in memory."""
+        ...
+
+
+class SnapshotStore(Protocol):
+    """Images of partitions in checksummed files, so that a start need not read the record.
+
+    Thread-safe; one writer at a time. Nothing here is true by itself: whoever reads an image
+    compares its rows' checksums with the record's and takes what differs from there. What is
+    missing, damaged, of another format or not readable is logged, counted and treated as not
+    there; no read raises because of it.
+    """
+
+    def read(self, resource_id: str) -> PartitionImage | None:
+        """The newest sound image of a resource; None where there is none."""
+        ...
+
+    def write(self, images: Iterable[PartitionImage]) -> int:
+        """Keep these images, which replace older ones of their resources; returns how many.
+
+        All of them become visible at once, after they are on disk and were read back and compared.
+        Raises ResourceExhaustedError (DISK_FULL) or UnavailableError; the older images stay then.
+        """
+        ...
+
+    def forget(self, resource_ids: Sequence[str]) -> None:
+        """No image of these resources is given any more, now or after a restart.
+
+        Their bytes are gone from the disk before this returns. Raises as `write`.
+        """
+        ...
+
+    def resources(self) -> dict[str, int]:
+        """The resources that have an image, and its rows."""
+        ...
+
+    def stats(self) -> SnapshotStats:
+        """What is on disk."""
+        ...
+
+    def close(self) -> None:
+        """Let go of all files. Images given before stay valid."""
         ...

@@ -225,6 +225,8 @@ class PartitionRows:
         chunks: shape (n,). Position of the chunk in its message, from 0.
         revisions: shape (n,). That of the message which all of this belongs to.
         vectors: shape (n, dimensions), float32, unit length.
+        checksums: shape (n,). The record's 64-bit checksum of all the above and the resource: rows
+            of equal checksum are equal.
     """
 
     seqs: IntColumn
@@ -234,6 +236,58 @@ class PartitionRows:
     chunks: IntColumn
     revisions: IntColumn
     vectors: FloatRows
+    checksums: IntColumn
+
+
+@dataclass(frozen=True, slots=True)
+class RowChecksums:
+    """Which vector rows the record holds now for one resource, by (seq, chunk).
+
+    Attributes:
+        seqs, chunks, checksums: as in `PartitionRows`, shape (n,).
+    """
+
+    seqs: IntColumn
+    chunks: IntColumn
+    checksums: IntColumn
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One resource's partition as a snapshot keeps it. Derived: the record decides what is true.
+
+    Attributes:
+        resource_id: whose it is.
+        generation: the embedder's generation that the vectors belong to.
+        rows: by (seq, chunk); `rows.vectors` may be mapped from a file and is never written to.
+        codes: shape (n, dimensions), uint8: the vectors as the vector index codes them.
+        errors: shape (n,), float32: the distance of each row from its coded form.
+        scale_clip: the coder's only parameter; codes made with another one are of no use.
+    """
+
+    resource_id: str
+    generation: str
+    rows: PartitionRows
+    codes: ByteColumn
+    errors: FloatRows
+    scale_clip: float
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStats:
+    """What the snapshots hold.
+
+    Attributes:
+        files, bytes: on disk.
+        partitions, rows: the newest image of each resource.
+        damaged: images and files that were found damaged and are not used, since the start.
+    """
+
+    files: int
+    bytes: int
+    partitions: int
+    rows: int
+    damaged: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,11 +335,13 @@ class VectorAnswer:
     Attributes:
         candidates: messages that passed every condition.
         searchable: messages in the partition.
+        exact: it is proven that no message kept out belongs among the hits.
     """
 
     hits: tuple[VectorHit, ...]
     candidates: int
     searchable: int
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
