@@ -45,6 +45,9 @@ class Follower:
     def resource_dropped(self, _resource_id: str) -> None:
         self.vectors.clear()
 
+    def resource_changed(self, _resource_id: str) -> None:
+        assert not self._at_once.locked()
+
     def _alone(self) -> threading.Lock:
         assert not self._at_once.locked()  # one call at a time
         return self._at_once

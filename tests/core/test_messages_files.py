@@ -26,6 +26,7 @@ from semanticrecall_core.messages.directory import (
     is_shared_file_system,
 )
 from semanticrecall_core.messages.high_water_mark import HighWaterMark, Mark
+from semanticrecall_core.messages.schema import FORMAT
 from semanticrecall_core.types.errors import (
     CorruptDataError,
     FailedPreconditionError,
@@ -88,7 +89,7 @@ def test_a_held_directory_is_let_go_when_the_store_cannot_be_opened(home: Path) 
     with_database(home, lambda connection: connection.pragma("user_version", 99))
     with pytest.raises(FailedPreconditionError):
         SqliteMessageStore(DataDirectory(home), generation="g")
-    with_database(home, lambda connection: connection.pragma("user_version", 1))
+    with_database(home, lambda connection: connection.pragma("user_version", FORMAT))
     opened(home).close()
 
 
@@ -144,13 +145,14 @@ def test_a_lock_file_left_behind_does_not_block(home: Path) -> None:
     assert (home / "LOCK").read_text() == f"{os.getpid()}\n"
 
 
-def test_a_failed_opening_lets_go_of_the_lock(home: Path) -> None:
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_failed_opening_lets_go_of_the_lock(home: Path, version: int) -> None:
     filled(home)
-    with_database(home, lambda c: c.pragma("user_version", 99))
+    with_database(home, lambda c: c.pragma("user_version", version))
     for _ in range(2):
-        with pytest.raises(FailedPreconditionError, match="format 99"):
+        with pytest.raises(FailedPreconditionError, match=f"format {version};"):
             opened(home)
-    with_database(home, lambda c: c.pragma("user_version", 1))
+    with_database(home, lambda c: c.pragma("user_version", FORMAT))
     opened(home).close()
 
 

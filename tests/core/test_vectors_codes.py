@@ -144,13 +144,14 @@ def test_faiss_imported_first_with_many_threads_is_refused(threads: str | None) 
 
 def test_checks_hold_where_asserts_are_off() -> None:
     code = """
+from dataclasses import replace
 import numpy as np
 from semanticrecall_core.types.errors import EmbeddingFailedError, InvalidArgumentError
 from semanticrecall_core.types.values import PartitionRows, VectorQuery
 from semanticrecall_core.vectors import FaissVectorIndex
 one = np.ones(1, np.int64)
 row = np.eye(1, 8, dtype=np.float32)
-rows = PartitionRows(one, one, one, np.ones(1, np.uint8), one * 0, one, row)
+rows = PartitionRows(one, one, one, np.ones(1, np.uint8), one * 0, one, row, one)
 index = FaissVectorIndex(8, lambda resource_id: rows)
 for vector in (row[0, :4], row[0] * np.float32(np.nan), row[0].astype(np.float64)):
     try:
@@ -158,7 +159,7 @@ for vector in (row[0, :4], row[0] * np.float32(np.nan), row[0].astype(np.float64
     except InvalidArgumentError:
         print("refused")
 try:
-    index.vectors_put("u", PartitionRows(one, one, one, rows.roles, one * 0, one, row[:, :4]))
+    index.vectors_put("u", replace(rows, vectors=row[:, :4]))
 except EmbeddingFailedError:
     print("refused")
 print(index.search("u", VectorQuery(row[0], 1)).hits[0].score)

@@ -39,6 +39,7 @@ def as_rows(vectors: NDArray[np.float32], chunks: int = 1) -> PartitionRows:
         chunks=positions % chunks,
         revisions=seqs + 5,
         vectors=vectors,
+        checksums=positions + 9,
     )
 
 

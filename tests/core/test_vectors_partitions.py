@@ -223,7 +223,7 @@ def test_memory_is_rows_codes_and_columns() -> None:
     messages = [StoredVectors(seq, 1, 0, 1, rows[[seq - 1]]) for seq in range(1, count + 1)]
     index = FaissVectorIndex(DIMENSIONS, lambda _: partition_rows(messages, DIMENSIONS))
     index.search("u", VectorQuery(rows[0], 1))
-    a_row = DIMENSIONS * 4 + DIMENSIONS + 4 * 8 + 2 * 4 + 2 + 4
+    a_row = DIMENSIONS * 4 + DIMENSIONS + 5 * 8 + 2 * 4 + 2 + 4
     assert count * a_row <= index.memory_bytes() <= count * a_row + 20_000
 
 
@@ -257,7 +257,14 @@ def test_ten_rounds_of_filling_and_emptying_stay_bounded() -> None:
             index.vectors_put(
                 "u",
                 PartitionRows(
-                    seqs[part], zeros + 1, zeros, np.ones(250, np.uint8), zeros, zeros, rows[part]
+                    seqs=seqs[part],
+                    thread_keys=zeros + 1,
+                    times_ns=zeros,
+                    roles=np.ones(250, np.uint8),
+                    chunks=zeros,
+                    revisions=zeros,
+                    vectors=rows[part],
+                    checksums=zeros,
                 ),
             )
         peaks.append(index.memory_bytes())

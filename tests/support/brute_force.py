@@ -35,6 +35,7 @@ class StoredVectors:
     role: int
     vectors: NDArray[np.float32]
     revision: int = 1
+    checksums: tuple[int, ...] = ()
 
 
 def cosines(vectors: NDArray[np.float32], query: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -97,6 +98,7 @@ def grouped(rows: PartitionRows) -> dict[int, StoredVectors]:
             int(rows.roles[at]),
             rows.vectors[own],
             int(rows.revisions[at]),
+            tuple(rows.checksums[own].tolist()),
         )
     return messages
 
@@ -118,6 +120,9 @@ def partition_rows(messages: Iterable[StoredVectors], dimensions: int) -> Partit
         revisions=column([m.revision for m in ordered], np.int64),
         vectors=np.concatenate(
             [np.empty((0, dimensions), np.float32)] + [m.vectors for m in ordered]
+        ),
+        checksums=np.array(
+            [sum_ for m in ordered for sum_ in m.checksums or (0,) * len(m.vectors)], np.int64
         ),
     )
 
@@ -170,6 +175,9 @@ class BruteForceIndex:
     def resource_dropped(self, resource_id: str) -> None:
         with self._lock:
             self._partitions.pop(resource_id, None)
+
+    def resource_changed(self, resource_id: str) -> None:
+        pass
 
 
 def _units(vectors: NDArray[np.float32]) -> bool:

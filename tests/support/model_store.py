@@ -6,6 +6,7 @@ Not durable, not thread-safe.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from semanticrecall_core.types.values import (
     MessageDraft,
     PartitionRows,
     PendingRow,
+    RowChecksums,
     Status,
     StoredMessage,
     StoreStats,
@@ -71,10 +73,10 @@ class ModelStore:
         self._revision = 0
         self._thread_keys: dict[tuple[str, str], int] = {}
         self._last_thread_key = 0
-        self._listener: CommitListener | None = None
+        self._listeners: list[CommitListener] = []
 
     def subscribe(self, listener: CommitListener) -> None:
-        self._listener = listener
+        self._listeners.append(listener)
 
     def append(
         self, resource_id: str, drafts: Sequence[MessageDraft], budget: CallBudget
@@ -88,6 +90,8 @@ class ModelStore:
         self._settle()
         rows = [self._find(resource_id, draft.id) for draft in drafts]
         self._tell_appended(resource_id, [row for row in rows if row.revision == revision], before)
+        if self._revision == revision:
+            self._tell_changed(resource_id)
         return [
             AppendOutcome(row.seq, row.revision, status, self._is_pending(row))
             for row, status in zip(rows, statuses, strict=True)
@@ -124,17 +128,32 @@ class ModelStore:
     def _tell_appended(
         self, resource_id: str, rows: Sequence[_Row], before: dict[int, _Row]
     ) -> None:
-        if self._listener is None:
-            return
         replaced = {row.seq: row for row in rows if row.seq in before}.values()
         gone = sorted(
             row.seq for row in replaced if not _same_to_embed(before[row.seq].draft, row.draft)
         )
         if gone:
-            self._listener.vectors_removed(resource_id, np.array(gone, np.int64))
+            self._tell_removed(resource_id, gone)
         kept = [row for row in replaced if row.vectors is not None and not self._is_pending(row)]
         if kept:
-            self._listener.vectors_put(resource_id, self._partition(kept))
+            self._tell_put(resource_id, kept)
+
+    def _tell_put(self, resource_id: str, rows: Sequence[_Row]) -> None:
+        for listener in self._listeners:
+            listener.vectors_put(resource_id, self._partition(rows))
+
+    def _tell_removed(self, resource_id: str, seqs: Sequence[int]) -> None:
+        for listener in self._listeners:
+            listener.vectors_removed(resource_id, np.array(sorted(seqs), np.int64))
+
+    def _tell_dropped(self, resource_id: str) -> None:
+        for listener in self._listeners:
+            listener.resource_dropped(resource_id)
+
+    def _tell_changed(self, *resource_ids: str) -> None:
+        for resource_id in resource_ids:
+            for listener in self._listeners:
+                listener.resource_changed(resource_id)
 
     def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
         results: list[bool] = []
@@ -152,9 +171,9 @@ class ModelStore:
                 put.setdefault(row.resource_id, {})[row.seq] = row
         if put:
             self._revision += 1
-        if self._listener is not None:
-            for resource_id, rows in put.items():
-                self._listener.vectors_put(resource_id, self._partition(list(rows.values())))
+        for resource_id, rows in put.items():
+            self._tell_put(resource_id, list(rows.values()))
+        self._tell_changed(*put)
         return results
 
     def pending(self, after_seq: int, limit: int) -> list[PendingRow]:
@@ -166,6 +185,21 @@ class ModelStore:
         rows = [r for r in self._of(resource_id) if r.vectors is not None]
         current = [r for r in rows if r.generation == self.generation]
         return self._partition(sorted(current, key=lambda r: r.seq))
+
+    def row_checksums(self, resource_id: str) -> RowChecksums:
+        rows = self.load_partition(resource_id)
+        return RowChecksums(rows.seqs, rows.chunks, rows.checksums)
+
+    def load_rows(self, resource_id: str, seqs: np.ndarray) -> PartitionRows:
+        rows = self.load_partition(resource_id)
+        chosen = np.array([seq in set(seqs.tolist()) for seq in rows.seqs.tolist()], np.bool_)
+        return PartitionRows(*(getattr(rows, name)[chosen] for name in PartitionRows.__slots__))
+
+    def _checksum(self, row: _Row, chunk: int, vector: np.ndarray) -> int:
+        thread_key = self.thread_key(row.resource_id, row.draft.thread_id)
+        whole = (row.seq, chunk, row.resource_id, thread_key, row.time_ns, int(row.draft.role))
+        text = f"{whole} {row.revision} {row.generation}".encode() + vector.tobytes()
+        return int.from_bytes(hashlib.sha256(text).digest()[:8], "little", signed=True)
 
     def _partition(self, rows: Sequence[_Row]) -> PartitionRows:
         flat = [
@@ -186,6 +220,7 @@ class ModelStore:
             vectors=np.array([vector for _, _, vector in flat], np.float32).reshape(
                 len(flat), -1 if flat else 0
             ),
+            checksums=np.array([self._checksum(*entry) for entry in flat], np.int64),
         )
 
     def thread_key(self, resource_id: str, thread_id: str) -> int | None:
@@ -308,10 +343,9 @@ class ModelStore:
         for row in rows:
             row.resource_id, row.revision = to_resource_id, self._revision
         self._settle()
-        if self._listener is not None:
-            seqs = np.array(sorted(r.seq for r in rows), np.int64)
-            self._listener.vectors_removed(resource_id, seqs)
-            self._listener.resource_dropped(to_resource_id)
+        self._tell_removed(resource_id, [r.seq for r in rows])
+        self._tell_dropped(to_resource_id)
+        self._tell_changed(resource_id, to_resource_id)
         return len(rows)
 
     def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
@@ -332,10 +366,11 @@ class ModelStore:
         threads = len(self._thread_keys)
         self._settle()
         seqs = tuple(sorted(r.seq for r in gone))
-        if self._listener is not None and target.everything:
-            self._listener.resource_dropped(resource_id)
-        elif self._listener is not None:
-            self._listener.vectors_removed(resource_id, np.array(seqs, np.int64))
+        if target.everything:
+            self._tell_dropped(resource_id)
+        else:
+            self._tell_removed(resource_id, seqs)
+        self._tell_changed(resource_id)
         return ForgetOutcome(
             seqs,
             sum(len(r.vectors) for r in gone if r.vectors is not None),

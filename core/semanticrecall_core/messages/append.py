@@ -87,10 +87,12 @@ class Append:
             AppendOutcome(row.seq, row.revision, status, row.pending)
             for row, status in zip(rows, statuses, strict=True)
         ]
+        changed = any(status is not Status.UNCHANGED for status in statuses)
         return Change(
             outcomes,
-            changed=any(status is not Status.UNCHANGED for status in statuses),
+            changed=changed,
             notices=notices.notices(self._resource_id),
+            resources=(self._resource_id,) if changed else (),
         )
 
 

@@ -2,7 +2,7 @@
 
 Callers hand in operations and wait. The thread takes all that wait (up to a limit), runs each in a
 savepoint of its own inside one transaction, commits once, moves the high-water mark, tells the
-listener in commit order, and only then answers the callers.
+listeners in commit order, and only then answers the callers.
 
 Promises:
   - A caller whose budget is over before its operation begins is answered and nothing happens. Once
@@ -51,12 +51,14 @@ class Change(Generic[T]):
     Attributes:
         result: the caller's answer.
         changed: something was written; False costs no commit.
-        notices: what the listener is told, in order.
+        notices: what each listener is told, in order.
+        resources: those that changed; each listener is told of them after the notices.
     """
 
     result: T
     changed: bool = True
     notices: tuple[Notice, ...] = ()
+    resources: tuple[str, ...] = ()
 
 
 Operation = Callable[[apsw.Connection, int], Change[T]]
@@ -159,7 +161,7 @@ class GroupCommit:
         """The thread starts at once."""
         self._journal = journal
         self._limits = limits
-        self._listener: CommitListener | None = None
+        self._listeners: list[CommitListener] = []
         self._queue: deque[_Job] = deque()
         self._queued_bytes = 0
         self._mutex = threading.Lock()
@@ -180,10 +182,8 @@ class GroupCommit:
         )
 
     def subscribe(self, listener: CommitListener) -> None:
-        """Register the one listener."""
-        if self._listener is not None:
-            raise ValueError("the store has a listener already")
-        self._listener = listener
+        """Register a listener; they are told in the order they came."""
+        self._listeners.append(listener)
 
     def submit(
         self,
@@ -193,7 +193,7 @@ class GroupCommit:
         size_bytes: int = 0,
         frees_space: bool = False,
     ) -> T:
-        """Run an operation; returns once its commit is on disk and the listener was told.
+        """Run an operation; returns once its commit is on disk and the listeners were told.
 
         Args:
             operation: called on the writer thread with the connection and the revision it makes.
@@ -366,9 +366,14 @@ class GroupCommit:
         return int(job.change.changed)
 
     def _tell(self, job: _Job) -> None:
-        if self._listener is not None and job.change is not None:
-            for notice in job.change.notices:
-                notice(self._listener)
+        if job.change is None:
+            return
+        for notice in job.change.notices:
+            for listener in self._listeners:
+                notice(listener)
+        for resource_id in job.change.resources:
+            for listener in self._listeners:
+                listener.resource_changed(resource_id)
 
 
 def _fail_all(jobs: Sequence[_Job], error: SemanticRecallError) -> None:

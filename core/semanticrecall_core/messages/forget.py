@@ -63,7 +63,7 @@ class Forget:
         emptied = keys.drop_empty_threads(connection, sorted(threads))
         keys.drop_empty_resource(connection, resource)
         outcome = ForgetOutcome(tuple(seqs), vectors, emptied, tuple(texts))
-        return Change(outcome, notices=(self._notice(seqs),))
+        return Change(outcome, notices=(self._notice(seqs),), resources=(self._resource_id,))
 
     def _rows(
         self, connection: apsw.Connection, resource: int

@@ -14,7 +14,7 @@ from ..types.ports import CommitListener
 from ..types.values import PartitionRows, VectorRecord
 from . import keys
 from .commit import Change, Notice
-from .vector_rows import VECTOR_COLUMNS, VectorColumns, partition_rows, vector_checksums
+from .vector_rows import VECTOR_COLUMNS, VectorColumns, vector_checksums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +36,7 @@ class VectorNotices:
         self._removed: list[int] = []
         self._numbers: list[NDArray[np.int64]] = []
         self._vectors: list[NDArray[np.float32]] = []
+        self._checksums: list[NDArray[np.int64]] = []
 
     def removed(self, seq: int) -> None:
         """This message has no vectors now."""
@@ -47,6 +48,7 @@ class VectorNotices:
         if current.any():
             self._numbers.append(columns.numbers[current])
             self._vectors.append(columns.vectors[current])
+            self._checksums.append(columns.checksums[current])
 
     def notices(self, resource_id: str) -> tuple[Notice, ...]:
         """The calls to make."""
@@ -54,8 +56,13 @@ class VectorNotices:
         if self._removed:
             found.append(partial(_tell_removed, resource_id, sorted(self._removed)))
         if self._numbers:
-            rows = partition_rows(np.concatenate(self._numbers), np.concatenate(self._vectors))
-            found.append(partial(_tell_put, resource_id, rows))
+            columns = VectorColumns(
+                np.concatenate(self._numbers),
+                np.concatenate(self._vectors),
+                np.concatenate(self._checksums),
+                (),
+            )
+            found.append(partial(_tell_put, resource_id, columns.partition_rows()))
         return tuple(found)
 
 
@@ -102,7 +109,12 @@ class PutVectors:
                 notices.put(columns, self._generation_key)
                 stored[record.seq] = True
         notices_all = [n for resource, notes in told.items() for n in notes.notices(resource)]
-        return Change(results, changed=bool(stored), notices=tuple(notices_all))
+        return Change(
+            results,
+            changed=bool(stored),
+            notices=tuple(notices_all),
+            resources=tuple(told),
+        )
 
     def _store(
         self,
@@ -130,7 +142,7 @@ class PutVectors:
         for row, checksum, vector in zip(numbers.tolist(), sums.tolist(), vectors, strict=True):
             connection.execute(_INSERT, (*row, checksum, text_hash, vector.tobytes()))
         connection.execute("DELETE FROM pending WHERE seq = ?", (record.seq,))
-        return VectorColumns(numbers, vectors, ())
+        return VectorColumns(numbers, vectors, sums, ())
 
 
 def carry_vectors(
@@ -160,14 +172,14 @@ def carry_vectors(
     numbers[:, 3:7] = columns
     target = resource_key if to_resource_key is None else to_resource_key
     numbers[:, 2] = target
-    sums = vector_checksums(numbers, found.vectors).tolist()
-    for chunk, checksum in zip(numbers[:, 1].tolist(), sums, strict=True):
+    sums = vector_checksums(numbers, found.vectors)
+    for chunk, checksum in zip(numbers[:, 1].tolist(), sums.tolist(), strict=True):
         connection.execute(
             "UPDATE vectors SET thread_key = ?, create_time_ns = ?, role = ?, revision = ?,"
             " checksum = ?, resource_key = ? WHERE resource_key = ? AND seq = ? AND chunk = ?",
             (*columns, checksum, target, resource_key, seq, chunk),
         )
-    return VectorColumns(numbers, found.vectors, ())
+    return VectorColumns(numbers, found.vectors, sums, ())
 
 
 def delete_vectors(connection: apsw.Connection, resource_key: int, seqs: Sequence[int]) -> int:

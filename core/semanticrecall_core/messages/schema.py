@@ -13,7 +13,7 @@ Invariants first:
   - `pending` holds exactly the messages that are embeddable and have no vectors of the generation
     in `record.generation_key`.
 
-Format 1 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 1):
+Format 2 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 2):
 
   record       one row: store_id (32 hex digits, random, made once), revision, generation_key.
   generations  generation_key -> the embedder's generation text.
@@ -25,7 +25,9 @@ Format 1 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 1):
                `content_hash` and `text_hash`: see rows.py. `checksum`: crc32 of the row, rows.py.
   vectors      one row a chunk: `vector` is float32 little endian, `checksum` 64 bits over all
                numbers and the vector, vector_rows.py. A rowid table with an index, since an
-               index-organised table spills long rows to overflow pages.
+               index-organised table spills long rows to overflow pages. The index holds the
+               checksums, so that what is current can be told without reading the vectors. There
+               is one row for a (resource_key, seq, chunk): whoever puts deletes before.
   pending      see above.
 
 Pages are 8,192 bytes: five 384-dimension vectors to a page with 6 % lost, where 4,096-byte pages
@@ -42,7 +44,7 @@ import apsw
 from ..types.errors import CorruptDataError, FailedPreconditionError
 
 APPLICATION_ID = 0x53524D53
-FORMAT = 1
+FORMAT = 2
 PAGE_BYTES = 8192
 
 _TABLES = """
@@ -104,7 +106,8 @@ CREATE TABLE vectors(
   text_hash BLOB NOT NULL,
   vector BLOB NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX vectors_by_message ON vectors(resource_key, seq, chunk);
+CREATE INDEX vectors_by_message
+  ON vectors(resource_key, seq, chunk, generation_key, checksum);
 CREATE TABLE pending(
   seq INTEGER PRIMARY KEY,
   resource_key INTEGER NOT NULL

@@ -25,6 +25,7 @@ from ..types.values import (
     MessageDraft,
     PartitionRows,
     PendingRow,
+    RowChecksums,
     StoredMessage,
     StoreStats,
     ThreadSummary,
@@ -41,6 +42,7 @@ from .journal import OpenedJournal, open_journal
 from .put_vectors import PutVectors, check_vectors, requeue, vector_bytes
 from .rows import stored_message
 from .transfer import TransferThread
+from .vector_rows import VectorColumns
 
 if TYPE_CHECKING:
     from ..types.values import IntColumn
@@ -128,7 +130,7 @@ class SqliteMessageStore:
         return self._writer.healthy
 
     def subscribe(self, listener: CommitListener) -> None:
-        """Register the one listener, before the first write."""
+        """Register a listener, before the first write; told in the order they came."""
         self._writer.subscribe(listener)
 
     def append(
@@ -165,12 +167,27 @@ class SqliteMessageStore:
     def load_partition(self, resource_id: str) -> PartitionRows:
         """All current vectors of a resource; damaged ones are logged and embedded again."""
         with self._readers.read() as connection:
-            resource, columns = reading.partition_columns(
-                connection, resource_id, self._generation_key
-            )
+            found = reading.partition_columns(connection, resource_id, self._generation_key)
+        return self._sound_rows(resource_id, *found)
+
+    def row_checksums(self, resource_id: str) -> RowChecksums:
+        """Which rows `load_partition` would give; damage is not seen here."""
+        with self._readers.read() as connection:
+            return reading.row_checksums(connection, resource_id, self._generation_key)
+
+    def load_rows(self, resource_id: str, seqs: IntColumn) -> PartitionRows:
+        """Current vectors of these messages; damaged ones as in `load_partition`."""
+        with self._readers.read() as connection:
+            found = reading.row_columns(connection, resource_id, seqs, self._generation_key)
+        return self._sound_rows(resource_id, *found)
+
+    def _sound_rows(
+        self, resource_id: str, resource_key: int, columns: VectorColumns
+    ) -> PartitionRows:
         if columns.corrupt_seqs:
             _log.error("store_vectors_corrupt", seqs=columns.corrupt_seqs[:100])
-            self._writer.post(partial(_requeue, resource, columns.corrupt_seqs))
+            damaged = (resource_id, resource_key, columns.corrupt_seqs)
+            self._writer.post(partial(_requeue, damaged))
         return columns.partition_rows()
 
     def thread_key(self, resource_id: str, thread_id: str) -> int | None:
@@ -273,7 +290,8 @@ def _opened(
 
 
 def _requeue(
-    resource_key: int, seqs: tuple[int, ...], connection: apsw.Connection, _revision: int
+    damaged: tuple[str, int, tuple[int, ...]], connection: apsw.Connection, _revision: int
 ) -> Change[None]:
+    resource_id, resource_key, seqs = damaged
     requeue(connection, resource_key, seqs)
-    return Change(None)
+    return Change(None, resources=(resource_id,))

@@ -46,7 +46,11 @@ class TransferThread:
             seqs.append(row[0])
         keys.drop_empty_threads(connection, [thread])
         keys.drop_empty_resource(connection, source)
-        return Change(len(seqs), notices=(partial(self._tell, sorted(seqs)),))
+        return Change(
+            len(seqs),
+            notices=(partial(self._tell, sorted(seqs)),),
+            resources=(self._resource_id, self._to_resource_id),
+        )
 
     def _rows(self, connection: apsw.Connection, thread: int) -> Iterator[tuple[Any, ...]]:
         """The thread's rows, a batch in memory at a time; moved ones are not met again."""

@@ -1,6 +1,6 @@
 """Rows of `vectors`: their checksum, and the way to and from arrays.
 
-The checksum (part of format 1, schema.py) is taken over whole columns at once. A row is the words
+The checksum (part of format 2, schema.py) is taken over whole columns at once. A row is the words
   seq, chunk, resource_key, thread_key, create_time_ns, role, revision, generation_key
 as 64-bit and the vector's float32 bits as 32-bit numbers; the checksum is the sum of word i times
 multiplier i, modulo 2^64. Multipliers are the odd numbers `shake-256(_SEED)` gives, 8 bytes each,
@@ -41,18 +41,21 @@ class VectorColumns:
     Attributes:
         numbers: shape (n, 8), int64, in the order of the module's comment.
         vectors: shape (n, dimensions), float32.
+        checksums: shape (n,), int64.
         corrupt_seqs: messages with a damaged row, sorted.
     """
 
     numbers: NDArray[np.int64]
     vectors: NDArray[np.float32]
+    checksums: NDArray[np.int64]
     corrupt_seqs: tuple[int, ...]
 
     @classmethod
     def of(cls, rows: Sequence[tuple[Any, ...]]) -> VectorColumns:
         """Check and convert rows of VECTOR_COLUMNS."""
         if not rows:
-            return cls(np.empty((0, _NUMBERS), np.int64), np.empty((0, 0), np.float32), ())
+            numbers, none = np.empty((0, _NUMBERS), np.int64), np.empty(0, np.int64)
+            return cls(numbers, np.empty((0, 0), np.float32), none, ())
         *columns, sums, stored = zip(*rows, strict=True)
         numbers = np.array(columns, np.int64).T
         blobs: Sequence[bytes] = stored
@@ -61,29 +64,27 @@ class VectorColumns:
         if not fits.all():
             blobs = [b if ok else bytes(bytes_each) for b, ok in zip(blobs, fits, strict=True)]
         vectors = np.frombuffer(b"".join(blobs), "<f4").reshape(len(rows), -1)
-        sound = fits & (vector_checksums(numbers, vectors) == np.array(sums, np.int64))
+        checksums = np.array(sums, np.int64)
+        sound = fits & (vector_checksums(numbers, vectors) == checksums)
         if sound.all():
-            return cls(numbers, vectors, ())
+            return cls(numbers, vectors, checksums, ())
         corrupt = tuple(sorted({int(seq) for seq in numbers[~sound, 0]}))
         whole = ~np.isin(numbers[:, 0], corrupt)
-        return cls(numbers[whole], vectors[whole], corrupt)
+        return cls(numbers[whole], vectors[whole], checksums[whole], corrupt)
 
     def partition_rows(self) -> PartitionRows:
         """The rows as the vector index takes them."""
-        return partition_rows(self.numbers, self.vectors)
-
-
-def partition_rows(numbers: NDArray[np.int64], vectors: NDArray[np.float32]) -> PartitionRows:
-    """Columns as the vector index takes them; `numbers` as in VectorColumns."""
-    return PartitionRows(
-        seqs=np.ascontiguousarray(numbers[:, 0]),
-        thread_keys=np.ascontiguousarray(numbers[:, 3]),
-        times_ns=np.ascontiguousarray(numbers[:, 4]),
-        roles=numbers[:, 5].astype(np.uint8),
-        chunks=np.ascontiguousarray(numbers[:, 1]),
-        revisions=np.ascontiguousarray(numbers[:, 6]),
-        vectors=vectors,
-    )
+        numbers = self.numbers
+        return PartitionRows(
+            seqs=np.ascontiguousarray(numbers[:, 0]),
+            thread_keys=np.ascontiguousarray(numbers[:, 3]),
+            times_ns=np.ascontiguousarray(numbers[:, 4]),
+            roles=numbers[:, 5].astype(np.uint8),
+            chunks=np.ascontiguousarray(numbers[:, 1]),
+            revisions=np.ascontiguousarray(numbers[:, 6]),
+            vectors=self.vectors,
+            checksums=self.checksums,
+        )
 
 
 def vector_checksums(numbers: NDArray[np.int64], vectors: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -119,6 +119,7 @@ class FaissVectorIndex:
             chunks=block.chunks.astype(np.int64),
             revisions=block.revisions,
             vectors=block.vectors,
+            checksums=block.checksums,
         )
 
     def partitions_loaded(self) -> int:
@@ -156,6 +157,9 @@ class FaissVectorIndex:
                 slot.queue.clear()
             else:
                 self._forget(resource_id, slot)
+
+    def resource_changed(self, resource_id: str) -> None:
+        """Nothing: what matters here was told before."""
 
     def _change(self, resource_id: str, change: Change) -> None:
         with self._lock:

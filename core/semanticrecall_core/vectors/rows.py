@@ -36,6 +36,7 @@ class RowBlock:
         chunk_counts: how many chunks the row's message has, shape (n,).
         firsts: True for the first row of each message, shape (n,).
         vectors: shape (n, dimensions), float32, C-contiguous.
+        checksums: as in `PartitionRows`, shape (n,).
     """
 
     seqs: IntColumn
@@ -47,6 +48,7 @@ class RowBlock:
     chunk_counts: SmallColumn
     firsts: BoolMask
     vectors: FloatRows
+    checksums: IntColumn
 
     def __len__(self) -> int:
         """How many rows."""
@@ -70,8 +72,8 @@ COLUMNS: tuple[str, ...] = tuple(RowBlock.__slots__)
 
 
 def row_nbytes(dimensions: int) -> int:
-    """Bytes of one row of a block: its vector, four long columns, two short, two of a byte."""
-    return 4 * dimensions + 4 * 8 + 2 * 4 + 2
+    """Bytes of one row of a block: its vector, five long columns, two short, two of a byte."""
+    return 4 * dimensions + 5 * 8 + 2 * 4 + 2
 
 
 def concatenate(blocks: Sequence[RowBlock]) -> RowBlock:
@@ -95,6 +97,7 @@ def empty_block(dimensions: int, rows: int = 0) -> RowBlock:
         chunk_counts=np.empty(rows, np.int32),
         firsts=np.empty(rows, np.bool_),
         vectors=np.empty((rows, dimensions), np.float32),
+        checksums=np.empty(rows, np.int64),
     )
 
 
@@ -108,8 +111,8 @@ def checked_block(
             finite or not of unit length, one chunk given twice.
     """
     count = len(rows.seqs)
-    columns = (rows.thread_keys, rows.times_ns, rows.roles, rows.chunks, rows.revisions)
-    if rows.seqs.ndim != 1 or any(column.shape != (count,) for column in columns):
+    columns = (getattr(rows, name) for name in PartitionRows.__slots__ if name != "vectors")
+    if any(column.shape != (count,) for column in columns):
         raise error("vector columns differ in length; read the rows anew")
     vectors = rows.vectors
     if not len(vectors) and not count:
@@ -141,6 +144,7 @@ def checked_block(
         chunk_counts=np.repeat(lengths, lengths).astype(np.int32),
         firsts=firsts,
         vectors=vectors,
+        checksums=_placed(np.ascontiguousarray(rows.checksums, np.int64), order),
     )
 
 
