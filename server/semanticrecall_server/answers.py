@@ -14,12 +14,15 @@ from semanticrecall_core.types.values import (
     IndexAnswer,
     RecallAnswer,
     RecalledMessage,
+    RecallInfo,
     StoredMessage,
     ThreadSummary,
 )
 
+from .answer_cache import KeptAnswer
 from .convert import NANOS_PER_SECOND, IndexBatch
 from .errors import error_detail
+from .framing import field_tag, varint
 from .metadata_json import fill_struct
 
 MICROSECONDS_MAX = 2**32 - 1
@@ -75,38 +78,54 @@ def fill_message(target: types_pb2.Message, stored: StoredMessage) -> None:
         target.group_id = stored.group_id
 
 
-def recall_response(
-    request: recall_pb2.RecallRequest, answer: RecallAnswer, index_identity: str
-) -> recall_pb2.RecallResponse:
-    """The answer of a recall, without the timings that are known only at its end."""
-    response = recall_pb2.RecallResponse(
-        request_id=request.request_id, context_text=answer.context_text
-    )
+def kept_answer(answer: RecallAnswer, explain: bool, index_identity: str) -> KeptAnswer:
+    """All of a recall's answer that does not depend on when it is given."""
+    response = recall_pb2.RecallResponse(context_text=answer.context_text)
     for recalled in answer.messages:
-        _fill_recalled(response.messages.add(), recalled, request.explain)
-    info, found = response.info, answer.info
-    info.scope_used = int(found.scope_used)  # type: ignore[assignment]
-    info.mode_used = int(found.mode_used)  # type: ignore[assignment]
-    if found.best_score is not None:
-        info.best_score = found.best_score
-    info.why_empty = int(found.why_empty)  # type: ignore[assignment]
-    info.query_truncated = found.query_truncated
-    info.query_tokens = found.query_tokens
-    info.cache_hit = found.cache_hit
-    info.candidates = found.candidates
-    info.searchable = found.searchable
-    info.pending = found.pending
-    info.exact = True
-    info.unknown_filter_keys.extend(found.unknown_filter_keys)
-    info.index_identity = index_identity
-    info.absent_group_ids.extend(found.absent_group_ids)
-    info.messages_dropped = found.messages_dropped
-    timings = info.timings
-    timings.embed_us = min(MICROSECONDS_MAX, found.embed_us)
-    timings.search_us = min(MICROSECONDS_MAX, found.search_us)
-    timings.fetch_us = min(MICROSECONDS_MAX, found.fetch_us)
-    timings.render_us = min(MICROSECONDS_MAX, found.render_us)
-    return response
+        _fill_recalled(response.messages.add(), recalled, explain)
+    found = answer.info
+    info = recall_pb2.RecallInfo(
+        scope_used=int(found.scope_used),  # type: ignore[arg-type]
+        mode_used=int(found.mode_used),  # type: ignore[arg-type]
+        best_score=found.best_score,
+        why_empty=int(found.why_empty),  # type: ignore[arg-type]
+        query_truncated=found.query_truncated,
+        query_tokens=found.query_tokens,
+        candidates=found.candidates,
+        searchable=found.searchable,
+        exact=True,
+        unknown_filter_keys=found.unknown_filter_keys,
+        index_identity=index_identity,
+        absent_group_ids=found.absent_group_ids,
+        messages_dropped=found.messages_dropped,
+    )
+    return KeptAnswer(response.SerializeToString(), info.SerializeToString())
+
+
+_INFO_TAG = field_tag(recall_pb2.RecallResponse.DESCRIPTOR.fields_by_name["info"].number)
+
+
+def recall_bytes(request_id: str, kept: KeptAnswer, now: recall_pb2.RecallInfo) -> bytes:
+    """An encoded RecallResponse.
+
+    Args:
+        request_id: the request's.
+        kept: what is the same each time.
+        now: the fields that `kept.info` leaves out.
+    """
+    info = kept.info + now.SerializeToString()
+    head = recall_pb2.RecallResponse(request_id=request_id).SerializeToString()
+    return b"".join((head, kept.messages, _INFO_TAG, varint(len(info)), info))
+
+
+def timings_of(info: RecallInfo) -> recall_pb2.RecallTimings:
+    """The stages of a recall."""
+    return recall_pb2.RecallTimings(
+        embed_us=min(MICROSECONDS_MAX, info.embed_us),
+        search_us=min(MICROSECONDS_MAX, info.search_us),
+        fetch_us=min(MICROSECONDS_MAX, info.fetch_us),
+        render_us=min(MICROSECONDS_MAX, info.render_us),
+    )
 
 
 def _fill_recalled(

@@ -246,6 +246,13 @@ class Settings(BaseSettings):
     cache_bytes_max: int = _setting(
         Group.CAPACITY, "Bytes of cached embeddings.", default=64 * 1024 * 1024, ge=0
     )
+    answer_cache_bytes_max: int = _setting(
+        Group.CAPACITY,
+        "Bytes of answers kept to be given again to the same recall while nothing of its resource "
+        "has changed: an agent recalls before each model call of a turn. 0 keeps none.",
+        default=16 * 1024 * 1024,
+        ge=0,
+    )
     partitions_bytes_max: int = _setting(
         Group.CAPACITY,
         "Bytes of partitions (vectors of one resource) kept in memory.",

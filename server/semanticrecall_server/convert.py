@@ -83,8 +83,7 @@ class RequestLimits:
 
 def recall_query(request: recall_pb2.RecallRequest, limits: RequestLimits) -> RecallQuery:
     """A checked Recall request."""
-    v = Violations()
-    v.optional_identifier("request_id", request.request_id)
+    v = envelope_faults(request)
     v.identifier("resource_id", request.resource_id)
     v.optional_identifier("thread_id", request.thread_id)
     scope = v.choice("scope", request.scope, Scope, Scope.RESOURCE)
@@ -102,8 +101,6 @@ def recall_query(request: recall_pb2.RecallRequest, limits: RequestLimits) -> Re
     time_from, time_to = time_range(v, request)
     v.identifiers("exclude_message_ids", request.exclude_message_ids, 0, limits.exclude_ids_max)
     mode = _ranking(v, request)
-    v.count("timeout_ms", request.timeout_ms, 0, TIMEOUT_MS_MAX)
-    v.name("read_token", request.read_token, READ_TOKEN_BYTES_MAX)
     query = RecallQuery(
         resource_id=request.resource_id,
         text=request.query,
@@ -130,6 +127,15 @@ def recall_query(request: recall_pb2.RecallRequest, limits: RequestLimits) -> Re
     v.raise_if_found()
     _refuse_what_is_not_there_yet(request, mode)
     return query
+
+
+def envelope_faults(request: recall_pb2.RecallRequest) -> Violations:
+    """What is wrong with the fields that say nothing about the answer."""
+    v = Violations()
+    v.optional_identifier("request_id", request.request_id)
+    v.count("timeout_ms", request.timeout_ms, 0, TIMEOUT_MS_MAX)
+    v.name("read_token", request.read_token, READ_TOKEN_BYTES_MAX)
+    return v
 
 
 def _query_embedding(v: Violations, values: Sequence[float]) -> FloatRows | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -106,7 +106,7 @@ def budget_for(remaining_s: float | None, caller: Caller, deadlines: Deadlines) 
     return CallBudget(time.monotonic() + min(seconds, deadlines.max_s), caller.gone)
 
 
-Handler = Callable[[Services, Any, Call], Message | Later]
+Handler = Callable[[Services, Any, Call], Message | bytes | Later]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +212,25 @@ async def read_early(lane: Lane, raw: bytes, kind: type[MessageT], budget: CallB
     return await lane.run(lambda: decode(raw, kind), budget, len(raw))
 
 
+def recalled_again(services: Services, raw: bytes, ids: Set[str] | None = None) -> bytes | None:
+    """A recall's answer without a thread, where it was found before and is the same now.
+
+    Args:
+        services: who knows.
+        raw: the request.
+        ids: on a stream, the ids of the recalls under way: its requests need one of their own.
+    """
+    if len(raw) > SMALL_REQUEST_BYTES:
+        return None
+    try:
+        request = recall_pb2.RecallRequest.FromString(raw)
+    except DecodeError:
+        return None
+    if ids is not None and (not request.request_id or request.request_id in ids):
+        return None
+    return services.recall.recall_again(request)
+
+
 async def run_unary(
     runtime: Runtime, method: UnaryMethod, services: Services, raw: bytes, budget: CallBudget
 ) -> bytes:
@@ -251,13 +270,13 @@ async def _rest(
     return await lane.run(job, budget, len(raw), has_waited=True)
 
 
-def encoded(runtime: Runtime, answer: Message) -> bytes:
+def encoded(runtime: Runtime, answer: Message | bytes) -> bytes:
     """An answer as bytes.
 
     Raises:
         AnswerTooLargeError: clients would refuse it.
     """
-    raw = answer.SerializeToString()
+    raw = answer if isinstance(answer, bytes) else answer.SerializeToString()
     if len(raw) > runtime.answer_bytes_max:
         raise AnswerTooLargeError(
             f"the answer would be larger than {runtime.answer_bytes_max} bytes; ask for less"
@@ -273,6 +292,8 @@ def unary_endpoint(runtime: Runtime, method: UnaryMethod) -> grpc.RpcMethodHandl
 
         async def answer() -> bytes:
             with runtime.gate.enter(Kind.CALL) as services:
+                if method is RECALL and (known := recalled_again(services, raw)) is not None:
+                    return known
                 budget = budget_for(context.time_remaining(), caller, runtime.deadlines)
                 return await run_unary(runtime, method, services, raw, budget)
 

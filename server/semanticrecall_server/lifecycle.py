@@ -239,7 +239,11 @@ class Sidecar:
         settings = self._settings
         return Services(
             recall=RecallService(
-                engine, RequestLimits.of(settings), settings.answer_bytes_max, self._metrics
+                engine,
+                RequestLimits.of(settings),
+                settings.answer_bytes_max,
+                settings.answer_cache_bytes_max,
+                self._metrics,
             ),
             admin=AdminService(engine),
         )

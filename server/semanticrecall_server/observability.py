@@ -80,6 +80,11 @@ class Metrics:
         )
         # Looking labels up costs more than counting: it is done once.
         self._stages = [stages.labels(stage) for stage in STAGES]
+        self._repeated = Counter(
+            f"{PREFIX}_answers_repeated",
+            "Recalls answered as before: the same request, and nothing of its resource changed.",
+            registry=self.registry,
+        )
         self._known_calls: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         self._unauthenticated = Counter(
             f"{PREFIX}_unauthenticated", "Calls without a good token.", registry=self.registry
@@ -118,6 +123,11 @@ class Metrics:
         )
         for stage, microseconds in zip(self._stages, stages, strict=True):
             stage.observe(microseconds / 1e6)
+
+    def recalled_again(self, total_us: int) -> None:
+        """A recall's answer was given again."""
+        self._repeated.inc()
+        self._stages[-1].observe(total_us / 1e6)
 
     def watch(self, read: Callable[[], list[Reading]]) -> None:
         """Show what `read` returns at every scrape."""

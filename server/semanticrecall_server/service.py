@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from semanticrecall.v1 import recall_pb2
 from semanticrecall_core.engine import Engine
+from semanticrecall_core.types.errors import SemanticRecallError
 from semanticrecall_core.types.values import (
     CallBudget,
     EmbedRole,
@@ -28,7 +29,8 @@ from semanticrecall_core.types.values import (
 )
 
 from . import answers, convert
-from .answers import Clock
+from .answer_cache import AnswerCache, AnswerCacheStats, request_key
+from .answers import Clock, microseconds
 from .checks import PAGE_TOKEN_BYTES_MAX, Violations
 from .convert import RequestLimits
 from .errors import AnswerTooLargeError
@@ -46,6 +48,10 @@ class RecallObserver(Protocol):
 
     def recalled(self, info: RecallInfo, queue_us: int, total_us: int) -> None:
         """One recall's account. Called on a worker thread."""
+        ...
+
+    def recalled_again(self, total_us: int) -> None:
+        """An answer was given again. Called on the event loop."""
         ...
 
 
@@ -71,7 +77,7 @@ class Later:
 
     ready: Future[None]
     patience: Callable[[], float]
-    finish: Callable[[], Message]
+    finish: Callable[[], Message | bytes]
     is_optional: bool
 
 
@@ -83,18 +89,51 @@ class RecallService:
         engine: Engine,
         limits: RequestLimits,
         answer_bytes_max: int,
+        answer_cache_bytes_max: int,
         observer: RecallObserver,
     ) -> None:
         self._engine = engine
         self._limits = limits
         self._answer_bytes_max = answer_bytes_max
         self._observer = observer
+        self._answers = AnswerCache(answer_cache_bytes_max)
+        engine.on_change(self._answers.resource_changed)
         self._page_tokens = PageTokens(engine.store_id)
 
-    def recall(
-        self, request: recall_pb2.RecallRequest, call: Call
-    ) -> recall_pb2.RecallResponse | Later:
-        """Find the messages that matter to a query."""
+    def recall_again(self, request: recall_pb2.RecallRequest) -> bytes | None:
+        """The answer to a request that was asked before, while nothing of its resource changed.
+
+        Quick, for the event loop. None where it must be found by `recall`, which also says what is
+        wrong with a request.
+        """
+        arrived = time.monotonic()
+        kept = self._answers.get(request.resource_id, request_key(request))
+        if kept is None or not self._may_repeat(request):
+            return None
+        total_us = microseconds(time.monotonic() - arrived)
+        self._observer.recalled_again(total_us)
+        now = recall_pb2.RecallInfo(
+            cache_hit=True,
+            answer_cache_hit=True,
+            pending=self._engine.pending(request.resource_id),
+            timings=recall_pb2.RecallTimings(total_us=total_us),
+        )
+        return answers.recall_bytes(request.request_id, kept, now)
+
+    def _may_repeat(self, request: recall_pb2.RecallRequest) -> bool:
+        """Whether the fields that are no part of a request's identity allow an answer at once."""
+        if convert.envelope_faults(request).found:
+            return False
+        if not request.read_token:
+            return True
+        try:
+            ready = self._engine.when_readable(request.resource_id, request.read_token)
+        except SemanticRecallError:
+            return False
+        return ready.done() or not ready.cancel()
+
+    def recall(self, request: recall_pb2.RecallRequest, call: Call) -> bytes | Later:
+        """Find the messages that matter to a query; an encoded RecallResponse."""
         query = convert.recall_query(request, self._limits)
         call.budget.check()
         if not query.read_token:
@@ -110,16 +149,22 @@ class RecallService:
             is_optional=False,
         )
 
-    def _recalled(
-        self, request: recall_pb2.RecallRequest, query: RecallQuery, call: Call
-    ) -> recall_pb2.RecallResponse:
+    def _recalled(self, request: recall_pb2.RecallRequest, query: RecallQuery, call: Call) -> bytes:
+        place = self._answers.begin(query.resource_id)
         answer = self._engine.recall(query, call.budget)
-        response = answers.recall_response(request, answer, self._engine.index_identity)
-        timings = response.info.timings
+        info = answer.info
+        kept = answers.kept_answer(answer, request.explain, self._engine.index_identity)
+        self._answers.put(place, request_key(request), kept)
+        timings = answers.timings_of(info)
         timings.queue_us = call.clock.queue_us
         timings.total_us = call.clock.total_us(time.monotonic())
-        self._observer.recalled(answer.info, timings.queue_us, timings.total_us)
-        return response
+        self._observer.recalled(info, timings.queue_us, timings.total_us)
+        now = recall_pb2.RecallInfo(cache_hit=info.cache_hit, pending=info.pending, timings=timings)
+        return answers.recall_bytes(request.request_id, kept, now)
+
+    def answer_cache_stats(self) -> AnswerCacheStats:
+        """State of the answers kept."""
+        return self._answers.stats()
 
     def index(
         self, request: recall_pb2.IndexRequest, call: Call

@@ -38,6 +38,7 @@ from .endpoints import (
     failure_of,
     guarded,
     read_early,
+    recalled_again,
     run_unary,
 )
 from .gate import Kind, Services
@@ -50,30 +51,44 @@ END = grpc.aio.EOF
 class Idle:
     """Ends a stream on which nothing moves though the server waits for the client only.
 
-    A client that neither sends nor reads would otherwise keep its place for ever.
+    A client that neither sends nor reads would otherwise keep its place for ever. What moves is
+    noted and looked at when the time is over: to move the end of an asyncio timeout with every
+    request costs as much as writing an answer.
     """
 
     def __init__(self, limit: asyncio.Timeout, idle_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
         self._limit = limit
         self._idle_s = idle_s
         self._works = 0
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(idle_s, self._look)
 
     def moved(self) -> None:
         """A request came or an answer left."""
-        if self._works == 0 and not self._limit.expired():
-            self._limit.reschedule(asyncio.get_running_loop().time() + self._idle_s)
+        self._since = self._loop.time()
 
     @contextmanager
     def working(self) -> Generator[None]:
         """The server works, and the client waits for it."""
         self._works += 1
-        if not self._limit.expired():
-            self._limit.reschedule(None)
         try:
             yield
         finally:
             self._works -= 1
             self.moved()
+
+    def close(self) -> None:
+        """The stream has ended."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        end = now + self._idle_s if self._works else self._since + self._idle_s
+        if end > now:
+            self._timer = self._loop.call_at(end, self._look)
+        elif not self._limit.expired():
+            self._limit.reschedule(now)
 
 
 @asynccontextmanager
@@ -83,10 +98,14 @@ async def ended_when_idle(idle_s: float) -> AsyncGenerator[Idle]:
     Raises:
         UnavailableError: reason STREAM_IDLE.
     """
-    limit = asyncio.timeout(idle_s)
+    limit = asyncio.timeout(None)
     try:
         async with limit:
-            yield Idle(limit, idle_s)
+            idle = Idle(limit, idle_s)
+            try:
+                yield idle
+            finally:
+                idle.close()
     except TimeoutError:
         if not limit.expired():
             raise
@@ -154,20 +173,35 @@ class RecallStream:
                 raw = await reader.next()
                 if raw is None:
                     break
-                tasks.create_task(self._answer(raw, idle))
+                if (known := self._again(raw)) is None:
+                    tasks.create_task(self._answer(raw, idle))
+                else:
+                    await self._write(known, idle)
+                    self._free.release()
 
     async def _answer(self, raw: bytes, idle: Idle) -> None:
         try:
             with idle.working():
                 answer = await self._recall(raw)
+            await self._write(answer, idle)
+        finally:
+            self._free.release()
+
+    async def _write(self, answer: bytes, idle: Idle) -> None:
+        try:
             async with self._writing:
                 await self._context.write(answer)
             idle.moved()
         except grpc.aio.BaseError:
             # The client is gone; the stream's own task is told so by gRPC.
             self._caller.left()
-        finally:
-            self._free.release()
+
+    def _again(self, raw: bytes) -> bytes | None:
+        """The answer to a recall that was asked before, without a task of its own."""
+        known = recalled_again(self._services, raw, self._ids)
+        if known is not None:
+            self._runtime.metrics.called_in_stream("RecallStream", "OK")
+        return known
 
     async def _recall(self, raw: bytes) -> bytes:
         request_id = ""

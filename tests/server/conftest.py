@@ -20,8 +20,8 @@ def engine() -> FakeEngine:
 
 @pytest.fixture
 def server(engine: FakeEngine, tmp_path: Path) -> Iterator[InProcessServer]:
-    """A serving server on a Unix socket."""
-    with running(tmp_path, parts_of(engine)) as serving:
+    """A serving server on a Unix socket. The engine tells of no changes: no answer is kept."""
+    with running(tmp_path, parts_of(engine), answer_cache_bytes_max=0) as serving:
         yield serving
 
 

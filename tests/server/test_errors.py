@@ -238,9 +238,8 @@ def test_a_longer_deadline_than_allowed_is_cut(tmp_path: Path) -> None:
     engine = FakeEngine()
     budgets: list[float] = []
     engine.on_call = lambda name, budget: budgets.append(budget.remaining())
-    with running(
-        tmp_path, parts_of(engine), deadline_default_ms=1_000, deadline_max_ms=5_000
-    ) as server:
+    deadlines = {"deadline_default_ms": 1_000, "deadline_max_ms": 5_000}
+    with running(tmp_path, parts_of(engine), answer_cache_bytes_max=0, **deadlines) as server:
         server.recall.Recall(RECALL, timeout=3_600)
         server.recall.Recall(RECALL, timeout=3)
         server.recall.Recall(RECALL)

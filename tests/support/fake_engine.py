@@ -124,6 +124,7 @@ class FakeEngine:
         self.history: list[StoredMessage] = [MESSAGE]
         self.threads: list[ThreadSummary] = []
         self.is_healthy = True
+        self.changed: Callable[[str], None] = lambda resource_id: None
         self.stopped = threading.Event()
         self.on_call: Callable[[str, CallBudget], None] = lambda name, budget: None
         self.embedding: Future[None] = Future()
@@ -239,7 +240,10 @@ class FakeEngine:
     def partitions_loaded(self) -> int:
         return 9
 
-    def pending(self) -> int:
+    def on_change(self, changed: Callable[[str], None]) -> None:
+        self.changed = changed
+
+    def pending(self, resource_id: str | None = None) -> int:
         return 3
 
     def embed_failures(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ import numpy as np
 import structlog
 
 from semanticrecall_core.engine.backlog import EmbeddingBacklog
+from semanticrecall_core.engine.change_watch import ChangeWatch
 from semanticrecall_core.engine.index import IndexTicket, IndexUseCase
 from semanticrecall_core.engine.read_token import read_revision
 from semanticrecall_core.engine.recall import RecallLimits, RecallUseCase
@@ -254,9 +255,17 @@ class Engine:
         """Partitions in memory."""
         return self._index.partitions_loaded()
 
-    def pending(self) -> int:
-        """Messages that wait to be embedded."""
-        return self._backlog.total()
+    def pending(self, resource_id: str | None = None) -> int:
+        """Messages that wait to be embedded, of one resource or of all."""
+        return self._backlog.total() if resource_id is None else self._backlog.pending(resource_id)
+
+    def on_change(self, changed: Callable[[str], None]) -> None:
+        """Call `changed` with the id of every resource that a commit changed.
+
+        It is called on the record's writer thread before whoever made the change is answered, and
+        must be quick. Commits that ended before this returns may not be told.
+        """
+        self._store.subscribe(ChangeWatch(changed))
 
     def embed_failures(self) -> int:
         """Failed embedding attempts since the start."""

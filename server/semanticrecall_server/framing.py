@@ -1,0 +1,25 @@
+"""Pieces of protobuf messages put together as bytes: what is encoded already is not read again.
+
+Wire format: https://protobuf.dev/programming-guides/encoding/. A field whose value is a message, a
+string or bytes is its tag, the length of the value, the value. Fields may come in any order and
+each singular one is written once: some readers replace where others merge.
+"""
+
+from __future__ import annotations
+
+_LENGTH_DELIMITED = 2
+
+
+def field_tag(number: int) -> bytes:
+    """The tag of a field whose value is a message, a string or bytes."""
+    return varint(number << 3 | _LENGTH_DELIMITED)
+
+
+def varint(value: int) -> bytes:
+    """A number that is not negative, seven bits a byte, lowest first."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

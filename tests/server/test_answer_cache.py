@@ -1,0 +1,314 @@
+"""Answers kept for the same recall: given again only while they would be the same."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from semanticrecall.v1 import recall_pb2, types_pb2
+from semanticrecall_server.answer_cache import (
+    ANSWERS_OF_A_RESOURCE_MAX,
+    RESOURCE_OVERHEAD_BYTES,
+    AnswerCache,
+    KeptAnswer,
+    request_key,
+)
+from semanticrecall_server.assembly import default_parts
+from support.fake_embedder import FakeEmbedder
+from support.running_server import InProcessServer, running
+
+QUERY = "what does the dog eat"
+WORDS = ("dog", "turkey", "train", "Lisbon", "piano", "rain", "sister", "Tuesday")
+
+
+def _recall(resource_id: str = "alice", query: str = QUERY, **fields: Any) -> Any:
+    return recall_pb2.RecallRequest(resource_id=resource_id, query=query, **fields)
+
+
+def _index(server: InProcessServer, message_id: str, text: str, resource_id: str = "alice") -> Any:
+    return server.recall.Index(
+        recall_pb2.IndexRequest(
+            resource_id=resource_id,
+            thread_id="t1",
+            messages=[types_pb2.Message(id=message_id, role=types_pb2.ROLE_USER, text=text)],
+        )
+    )
+
+
+def _ids(answer: Any) -> list[str]:
+    return [recalled.message.id for recalled in answer.messages]
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[InProcessServer]:
+    """A server with a store of its own and the deterministic embedder."""
+    with running(tmp_path, default_parts(lambda _: FakeEmbedder())) as serving:
+        _index(serving, "m1", "the dog eats turkey")
+        yield serving
+
+
+# At the wire ------------------------------------------------------------------------------------
+
+
+def test_the_same_recall_is_answered_again_without_a_search(sidecar: InProcessServer) -> None:
+    first = sidecar.recall.Recall(_recall(request_id="a", explain=True))
+    again = sidecar.recall.Recall(_recall(request_id="b", explain=True, timeout_ms=5000))
+    assert not first.info.answer_cache_hit
+    assert again.info.answer_cache_hit
+    assert again.info.cache_hit
+    assert (first.request_id, again.request_id) == ("a", "b")
+    assert _ids(again) == ["m1"]
+    assert again.info.timings.search_us == 0
+    for answer in (first, again):
+        answer.ClearField("request_id")
+        answer.info.ClearField("timings")
+        answer.info.ClearField("cache_hit")
+        answer.info.ClearField("answer_cache_hit")
+    assert again == first
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"query": "what does the cat eat"},
+        {"top_k": 2},
+        {"explain": True},
+        {"resource_id": "bob"},
+        {"context_format": types_pb2.CONTEXT_NONE},
+        {"exclude_message_ids": ["m1"]},
+        {"threshold": 0.5},
+        {"thread_id": "t2"},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_another_request_is_another_answer(sidecar: InProcessServer, other: dict[str, Any]) -> None:
+    sidecar.recall.Recall(_recall())
+    assert not sidecar.recall.Recall(_recall(**other)).info.answer_cache_hit
+
+
+def _added(server: InProcessServer) -> None:
+    _index(server, "m2", "the dog eats fish on Tuesday")
+
+
+def _edited(server: InProcessServer) -> None:
+    _index(server, "m1", "the dog eats nothing")
+
+
+def _forgotten(server: InProcessServer) -> None:
+    ids = recall_pb2.MessageIds(ids=["m1"])
+    server.recall.Forget(recall_pb2.ForgetRequest(resource_id="alice", message_ids=ids))
+
+
+def _given_away(server: InProcessServer) -> None:
+    server.recall.TransferThread(
+        recall_pb2.TransferThreadRequest(resource_id="alice", thread_id="t1", to_resource_id="bob")
+    )
+
+
+@pytest.mark.parametrize("change", [_added, _edited, _forgotten, _given_away])
+def test_a_change_of_the_resource_ends_its_answers(
+    sidecar: InProcessServer, change: Callable[[InProcessServer], None]
+) -> None:
+    before = sidecar.recall.Recall(_recall())
+    change(sidecar)
+    after = sidecar.recall.Recall(_recall())
+    assert not after.info.answer_cache_hit
+    assert after.messages != before.messages
+
+
+def test_who_receives_a_thread_finds_it_at_once(sidecar: InProcessServer) -> None:
+    assert _ids(sidecar.recall.Recall(_recall("bob"))) == []
+    _given_away(sidecar)
+    assert _ids(sidecar.recall.Recall(_recall("bob"))) == ["m1"]
+
+
+def test_a_change_of_another_resource_ends_nothing(sidecar: InProcessServer) -> None:
+    sidecar.recall.Recall(_recall())
+    _index(sidecar, "m1", "the dog eats soap", "bob")
+    assert sidecar.recall.Recall(_recall()).info.answer_cache_hit
+
+
+def test_a_read_token_of_the_past_needs_no_search_and_a_foreign_one_is_refused(
+    sidecar: InProcessServer,
+) -> None:
+    token = _index(sidecar, "m2", "the dog sleeps").read_token
+    sidecar.recall.Recall(_recall())
+    assert sidecar.recall.Recall(_recall(read_token=token)).info.answer_cache_hit
+    foreign = _index(sidecar, "m1", "a cat", "bob").read_token
+    with pytest.raises(Exception, match="read_token"):
+        sidecar.recall.Recall(_recall(read_token=foreign))
+
+
+def test_faults_beside_the_question_are_still_refused(sidecar: InProcessServer) -> None:
+    sidecar.recall.Recall(_recall())
+    for fault in ({"request_id": "a\nb"}, {"timeout_ms": 2**31}):
+        with pytest.raises(Exception, match=next(iter(fault))):
+            sidecar.recall.Recall(_recall(**fault))
+
+
+def test_a_stream_gives_answers_again_with_the_ids_of_its_requests(
+    sidecar: InProcessServer,
+) -> None:
+    requests = [_recall(request_id=str(number)) for number in range(20)]
+    first = next(sidecar.recall.RecallStream(iter(requests[:1])))
+    answers = list(sidecar.recall.RecallStream(iter(requests)))
+    assert sorted(int(answer.request_id) for answer in answers) == list(range(20))
+    assert all(answer.info.answer_cache_hit for answer in answers)
+    assert all(answer.messages == first.messages for answer in answers)
+    unnamed = next(sidecar.recall.RecallStream(iter([_recall()])))
+    assert unnamed.error.reason == "FIELD_INVALID"
+
+
+def test_no_room_keeps_nothing(tmp_path: Path) -> None:
+    parts = default_parts(lambda _: FakeEmbedder())
+    with running(tmp_path, parts, answer_cache_bytes_max=0) as server:
+        _index(server, "m1", "the dog eats turkey")
+        server.recall.Recall(_recall())
+        assert not server.recall.Recall(_recall()).info.answer_cache_hit
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_server_that_keeps_answers_says_what_one_without_says(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    folders = [tmp_path / "keeps", tmp_path / "plain"]
+    for folder in folders:
+        folder.mkdir()
+    parts = [default_parts(lambda _: FakeEmbedder()) for _ in folders]
+    with (
+        running(folders[0], parts[0]) as keeps,
+        running(folders[1], parts[1], answer_cache_bytes_max=0) as plain,
+    ):
+        repeated = 0
+        for number in range(150):
+            call = _random_call(chance, number)
+            kept, found = call(keeps), call(plain)
+            if isinstance(kept, recall_pb2.RecallResponse):
+                repeated += kept.info.answer_cache_hit
+                assert _comparable(kept) == _comparable(found)
+        assert repeated > 10
+
+
+def _random_call(chance: random.Random, number: int) -> Callable[[InProcessServer], Any]:
+    resource, other = chance.sample(("alice", "bob", "Alice"), 2)
+    kind = chance.random()
+    text = " ".join(chance.sample(WORDS, 3))
+    if kind < 0.6:
+        request = _recall(resource, chance.choice(WORDS), top_k=2)
+        return lambda server: server.recall.Recall(request)
+    if kind < 0.9:
+        message_id = f"{resource}-m{chance.randrange(12)}"
+        stamp = 1_700_000_000 + number
+        message = types_pb2.Message(id=message_id, role=types_pb2.ROLE_USER, text=text)
+        message.create_time.seconds = stamp
+        index = recall_pb2.IndexRequest(
+            resource_id=resource, thread_id=f"{resource}-t{chance.randrange(2)}", messages=[message]
+        )
+        return lambda server: server.recall.Index(index)
+    if kind < 0.97:
+        ids = recall_pb2.MessageIds(ids=[f"{resource}-m{chance.randrange(12)}"])
+        forget = recall_pb2.ForgetRequest(resource_id=resource, message_ids=ids)
+        return lambda server: server.recall.Forget(forget)
+    thread = f"{resource}-t{chance.randrange(2)}"
+    return lambda server: _transferred(server, resource, thread, other)
+
+
+def _transferred(server: InProcessServer, resource: str, thread: str, other: str) -> None:
+    request = recall_pb2.TransferThreadRequest(
+        resource_id=resource, thread_id=thread, to_resource_id=other
+    )
+    try:
+        server.recall.TransferThread(request)
+    except grpc.RpcError as error:
+        status: Any = error
+        assert status.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.ALREADY_EXISTS)
+
+
+def _comparable(answer: recall_pb2.RecallResponse) -> recall_pb2.RecallResponse:
+    copy = recall_pb2.RecallResponse()
+    copy.CopyFrom(answer)
+    for name in ("timings", "cache_hit", "answer_cache_hit"):
+        copy.info.ClearField(name)
+    return copy
+
+
+def test_a_recall_after_an_index_sees_it_however_many_ask(sidecar: InProcessServer) -> None:
+    """Readers repeat one recall while a writer forgets and indexes: no answer is out of date."""
+    stop = threading.Event()
+    wrong: list[str] = []
+
+    def ask() -> None:
+        while not stop.is_set():
+            sidecar.recall.Recall(_recall())
+
+    readers = [threading.Thread(target=ask) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    try:
+        for number in range(40):
+            _index(sidecar, "m1", f"the dog eats turkey {number}")
+            answer = sidecar.recall.Recall(_recall())
+            if answer.messages[0].message.text != f"the dog eats turkey {number}":
+                wrong.append(f"index {number}")
+            _forgotten(sidecar)
+            if _ids(sidecar.recall.Recall(_recall())):
+                wrong.append(f"forget {number}")
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+    assert wrong == []
+
+
+# The cache by itself ----------------------------------------------------------------------------
+
+ANSWER = KeptAnswer(b"messages", b"info")
+
+
+def test_an_answer_begun_before_a_change_is_not_kept() -> None:
+    cache = AnswerCache(1 << 20)
+    place = cache.begin("alice")
+    cache.resource_changed("alice")
+    cache.put(place, b"k", ANSWER)
+    assert cache.get("alice", b"k") is None
+    assert cache.stats().bytes == 0
+
+
+def test_room_is_kept_by_dropping_the_resources_used_least_recently() -> None:
+    size = RESOURCE_OVERHEAD_BYTES + ANSWER.nbytes()
+    cache = AnswerCache(20 * size)
+    for number in range(20):
+        cache.put(cache.begin(f"r{number}"), b"k", ANSWER)
+    assert cache.get("r0", b"k") == ANSWER
+    cache.put(cache.begin("r20"), b"k", ANSWER)
+    assert cache.get("r0", b"k") == ANSWER
+    assert cache.get("r1", b"k") is None
+    assert cache.stats().bytes <= 20 * size
+
+
+def test_a_resource_keeps_so_many_answers() -> None:
+    cache = AnswerCache(1 << 20)
+    place = cache.begin("alice")
+    for number in range(ANSWERS_OF_A_RESOURCE_MAX + 1):
+        cache.put(place, b"%d" % number, ANSWER)
+    assert cache.stats().answers == ANSWERS_OF_A_RESOURCE_MAX
+    assert cache.get("alice", b"0") is None
+
+
+def test_a_large_answer_is_not_kept() -> None:
+    cache = AnswerCache(1 << 20)
+    cache.put(cache.begin("alice"), b"k", KeptAnswer(bytes(1 << 18), b""))
+    assert cache.get("alice", b"k") is None
+
+
+def test_a_key_leaves_out_what_says_nothing_about_the_answer_and_the_request_as_it_was() -> None:
+    request = _recall(request_id="x", timeout_ms=9, read_token="t")
+    copy = recall_pb2.RecallRequest.FromString(request.SerializeToString())
+    assert request_key(request) == request_key(_recall())
+    assert request == copy
+    assert request_key(_recall(query="other")) != request_key(_recall())
