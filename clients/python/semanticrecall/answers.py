@@ -64,6 +64,7 @@ def _recall_info(wire: recall_pb2.RecallInfo) -> results.RecallInfo:
         index_identity=wire.index_identity,
         absent_group_ids=tuple(wire.absent_group_ids),
         messages_dropped=wire.messages_dropped,
+        answer_cache_hit=wire.answer_cache_hit,
     )
 
 

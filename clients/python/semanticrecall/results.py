@@ -80,6 +80,8 @@ class RecallInfo:
         index_identity: which vectors: model, revision, dimensions, arithmetic.
         absent_group_ids: groups that were left out, being larger than the server's limit.
         messages_dropped: messages left out to keep the answer below the server's limit.
+        answer_cache_hit: asked before, and nothing of the resource has changed since: the answer
+            given then, without a search.
     """
 
     scope_used: Scope = Scope.UNSPECIFIED
@@ -98,6 +100,7 @@ class RecallInfo:
     index_identity: str = ""
     absent_group_ids: tuple[str, ...] = ()
     messages_dropped: int = 0
+    answer_cache_hit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

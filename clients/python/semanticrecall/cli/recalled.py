@@ -117,9 +117,10 @@ def show_cost(output: Output, result: RecallResult, *more: str) -> None:
 def _cost(result: RecallResult) -> list[str]:
     info, spent = result.info, result.info.timings
     query = "query cached" if info.cache_hit else f"embed {_ms(spent.embed_us)}"
+    stages = f"{query}, search {_ms(spent.search_us)}, fetch {_ms(spent.fetch_us)}"
     parts = [
         f"{len(result.hits)} of {info.searchable:,} messages in {_ms(spent.total_us)}",
-        f"{query}, search {_ms(spent.search_us)}, fetch {_ms(spent.fetch_us)}",
+        "asked before, nothing changed since" if info.answer_cache_hit else stages,
     ]
     if info.mode_used is not Mode.UNSPECIFIED:
         parts.append(f"{info.mode_used.name.lower()}{', exact' if info.exact else ''}")
