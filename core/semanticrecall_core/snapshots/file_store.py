@@ -1,0 +1,294 @@
+"""The snapshot store over a directory of immutable files. The format is in `layout`."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ..types.errors import CorruptDataError, SemanticRecallError, UnavailableError
+from ..types.values import SnapshotStats
+from . import layout
+from .compaction import FileLoad, files_to_rewrite
+from .new_file import NewFile, error_of, remove_files, sync_directory
+from .sealed_file import ForeignFileError, SealedFile, UnreadableFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Sequence
+    from pathlib import Path
+
+    from ..types.values import PartitionImage
+
+_NAME = re.compile(r"(\d{16})\.(snapshot|tmp)", re.ASCII)
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Live:
+    """How much of a file counts."""
+
+    bytes: int = 0
+    rows: int = 0
+
+
+class FileSnapshotStore:
+    """`SnapshotStore` over files. One process at a time; that is its caller's to see to."""
+
+    def __init__(self, directory: Path, *, store_id: str, mapped: bool) -> None:
+        """Verify what is there, and remove what is certainly ours and of no use.
+
+        A directory that cannot be made or read is logged, and an empty one: writes raise then.
+
+        Args:
+            directory: nobody else's; made if it is not there.
+            store_id: the record's; images of another record are never given.
+            mapped: `rows.vectors` of an image is a read-only view of its file, which costs no
+                memory of its own; False: an array in memory. All else is always in memory.
+        """
+        self._directory = directory
+        self._owner = layout.owner_of(store_id)
+        self._mapped = mapped
+        self._writer = threading.Lock()  # held while files come and go; taken before _state
+        self._state = threading.Lock()
+        self._files: list[SealedFile] = []  # oldest first
+        self._newest: dict[str, SealedFile] = {}  # where the block of a resource is that counts
+        self._live: dict[SealedFile, _Live] = {}
+        self._doomed: set[Path] = set()  # to be removed; tried again until it works
+        self._unknown: list[Path] = []  # named like ours, but it cannot be told whose they are
+        self._next_number = 1
+        self._damaged = 0
+        self._closed = False
+        try:
+            self._open()
+        except OSError as problem:
+            _log.warning("snapshot_directory_not_readable", errno=problem.errno)
+
+    def read(self, resource_id: str) -> PartitionImage | None:
+        """See `SnapshotStore.read`. An older block is never given in place of a damaged one."""
+        file = self._newest.get(resource_id)  # one atomic step; the file is readable for good
+        if file is None:
+            return None
+        try:
+            return file.read(resource_id, mapped=self._mapped)
+        except CorruptDataError:
+            self._give_up(resource_id, file)
+        except OSError as problem:  # it may be readable another time
+            _log.warning("snapshot_not_readable", file=file.path.name, errno=problem.errno)
+        return None
+
+    def write(self, images: Iterable[PartitionImage]) -> int:
+        """See `SnapshotStore.write`; may merge older files, too.
+
+        Images are taken one at a time, while no other write or forget runs: given a generator,
+        nothing that it reads can be older than a forget that has returned.
+
+        Raises:
+            ResourceExhaustedError: DISK_FULL.
+            UnavailableError: any other failure of the disk, or the store is closed.
+            InvalidArgumentError: an image whose arrays do not fit each other.
+        """
+        with self._writer:
+            self._check_open()
+            try:
+                return self._write(images)
+            except OSError as problem:
+                raise error_of(problem) from None
+
+    def forget(self, resource_ids: Sequence[str]) -> None:
+        """See `SnapshotStore.forget`. Files that cannot be rewritten are removed as a whole.
+
+        So a full disk, where nothing can be written, does not keep what was forgotten.
+
+        Raises:
+            UnavailableError: a file cannot be removed, or the store is closed.
+        """
+        with self._writer:
+            self._check_open()
+            gone = frozenset(resource_ids)
+            holders = [file for file in self._files if not gone.isdisjoint(file.index)]
+            if holders:
+                self._rewrite_without(gone, holders)
+            # What nobody can read, nobody can forget from.
+            self._doomed.update(self._unknown)
+            self._unknown.clear()
+            try:
+                self._remove_doomed()
+            except OSError as problem:
+                raise error_of(problem) from None
+
+    def resources(self) -> dict[str, int]:
+        """See `SnapshotStore.resources`."""
+        newest = self._newest.copy()
+        return {resource_id: file.rows_of(resource_id) for resource_id, file in newest.items()}
+
+    def stats(self) -> SnapshotStats:
+        """See `SnapshotStore.stats`."""
+        with self._state:
+            return SnapshotStats(
+                files=len(self._files),
+                bytes=sum(file.bytes for file in self._files),
+                partitions=len(self._newest),
+                rows=sum(live.rows for live in self._live.values()),
+                damaged=self._damaged,
+            )
+
+    def close(self) -> None:
+        """See `SnapshotStore.close`. Nothing is read afterwards; safe to call twice."""
+        with self._writer, self._state:
+            self._closed = True
+            self._files = []
+            self._newest = {}
+            self._live = {}
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("the snapshots are closed", reason="SNAPSHOTS_CLOSED")
+
+    # --- start ----------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in sorted(os.listdir(self._directory)):
+            named = _NAME.fullmatch(name)
+            if named is None:
+                continue
+            self._next_number = max(self._next_number, int(named[1]) + 1)
+            path = self._directory / name
+            if named[2] == "tmp":
+                self._doomed.add(path)
+            else:
+                self._open_file(path)
+        self._try_remove_doomed()
+
+    def _open_file(self, path: Path) -> None:
+        try:
+            self._adopt(SealedFile(path, self._owner))
+        except ForeignFileError:
+            _log.warning("snapshot_of_another_store", file=path.name)
+        except UnreadableFileError as problem:
+            self._damaged += 1
+            _log.warning("snapshot_file_not_used", file=path.name, why=problem.why)
+            if problem.ours:
+                self._doomed.add(path)
+            else:
+                self._unknown.append(path)
+
+    # --- changes of the directory; the writer's lock is held ------------------------------------
+
+    @contextmanager
+    def _new_file(self) -> Generator[tuple[NewFile, Path]]:
+        """A file that is not there yet and the name it will have; removed if it does not get it."""
+        number, self._next_number = self._next_number, self._next_number + 1
+        path = self._directory / f"{number:016d}.snapshot"
+        temporary = path.with_suffix(".tmp")
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = NewFile(temporary, self._owner)
+        try:
+            yield new, path
+        except BaseException:
+            self._doomed.update((temporary, path))
+            raise
+        finally:
+            new.close()
+
+    def _write(self, images: Iterable[PartitionImage]) -> int:
+        with self._new_file() as (new, path):
+            for image in images:
+                new.add(image)
+            count = len(new.resource_ids)
+            if not count:
+                return 0
+            victims = self._victims(new)
+            self._copy_live(victims, new, frozenset(new.resource_ids))
+            self._adopt(new.seal(path))
+        self._retire(victims)
+        self._try_remove_doomed()
+        return count
+
+    def _victims(self, new: NewFile) -> list[SealedFile]:
+        """Files whose live blocks move into the new one."""
+        live_bytes = {file: self._live[file].bytes for file in self._files}
+        for resource_id in set(new.resource_ids):
+            file = self._newest.get(resource_id)
+            if file is not None:
+                live_bytes[file] -= file.length_of(resource_id)
+        loads = [FileLoad(live, file.block_bytes - live) for file, live in live_bytes.items()]
+        return [self._files[at] for at in files_to_rewrite(loads, new.block_bytes)]
+
+    def _copy_live(
+        self, sources: Sequence[SealedFile], new: NewFile, left_out: frozenset[str]
+    ) -> None:
+        for file in sources:
+            for resource_id in file.index:
+                if resource_id in left_out or self._newest.get(resource_id) is not file:
+                    continue
+                if not new.copy(file, resource_id):
+                    self._give_up(resource_id, file)
+
+    def _rewrite_without(self, gone: frozenset[str], holders: list[SealedFile]) -> None:
+        """Put the other live blocks of these files into a new one; without it where that fails."""
+        try:
+            with self._new_file() as (new, path):
+                self._copy_live(holders, new, gone)
+                if new.resource_ids:
+                    self._adopt(new.seal(path))
+        except (OSError, SemanticRecallError):
+            _log.warning("snapshot_files_dropped", files=len(holders))
+        self._retire(holders)
+
+    def _try_remove_doomed(self) -> None:
+        try:
+            self._remove_doomed()
+        except OSError as problem:
+            _log.warning("snapshot_leftovers_stay", errno=problem.errno)
+
+    def _remove_doomed(self) -> None:
+        if self._doomed:
+            remove_files(self._doomed)
+            sync_directory(self._directory)
+            self._doomed.clear()
+
+    # --- which block counts ---------------------------------------------------------------------
+
+    def _adopt(self, file: SealedFile) -> None:
+        """Its blocks count from now on."""
+        with self._state:
+            self._files.append(file)
+            live = self._live[file] = _Live()
+            for resource_id in file.index:
+                self._drop(resource_id)
+                self._newest[resource_id] = file
+                live.bytes += file.length_of(resource_id)
+                live.rows += file.rows_of(resource_id)
+
+    def _retire(self, files: Sequence[SealedFile]) -> None:
+        """None of their blocks counts any more, and they are to be removed."""
+        with self._state:
+            for file in files:
+                for resource_id in file.index:
+                    if self._newest.get(resource_id) is file:
+                        self._drop(resource_id)
+                self._files.remove(file)
+                del self._live[file]
+                self._doomed.add(file.path)
+
+    def _give_up(self, resource_id: str, file: SealedFile) -> None:
+        """A block was found damaged: it does not count any more."""
+        with self._state:
+            if self._newest.get(resource_id) is not file:
+                return
+            self._drop(resource_id)
+            self._damaged += 1
+        _log.warning("snapshot_block_damaged", file=file.path.name)
+
+    def _drop(self, resource_id: str) -> None:
+        file = self._newest.pop(resource_id, None)
+        if file is not None:
+            live = self._live[file]
+            live.bytes -= file.length_of(resource_id)
+            live.rows -= file.rows_of(resource_id)

@@ -1,0 +1,366 @@
+"""The bytes of a snapshot file. All numbers are little endian; all checksums are XXH3 (64 bits).
+
+    <directory>/0000000000000042.snapshot    sixteen digits that only grow; never changed once named
+    <directory>/0000000000000043.tmp         being written; worth nothing after a crash
+
+    file      head | block | ... | footer | trailer          (nothing before, between or after)
+
+    head      64 bytes
+              magic "SRSNAPSH" (8) | version (uint32) | zeros (4) | SHA-256 of the store id (32)
+              | zeros (8) | checksum of these 56 bytes (8)
+              The same in every version, so that any version tells whose a file is.
+
+    block     one resource's partition; starts and ends at a multiple of 64
+              magic "SRPARTIT" (8) | n, its rows (uint64) | d, its dimensions (uint32)
+              | r, bytes of the resource id (uint16) | g, bytes of the generation (uint16)
+              | scale_clip (float64)
+              resource id (r) | generation (g), both UTF-8
+              seqs, thread_keys, times_ns, chunks, revisions, checksums (n int64 each)
+              | errors (n float32) | roles (n uint8)
+              codes (n x d uint8)
+              zeros up to a multiple of 64
+              vectors (n x d float32), 64-byte aligned for whoever maps the file
+              zeros up to a multiple of 64
+
+    footer    the head once more, then an entry a block in the order of the blocks:
+              offset (uint64) | length (uint64) | checksum of the block (uint64) | n (uint64)
+              | d (uint32) | r (uint16) | g (uint16)
+              then all the resource ids, one after another
+
+    trailer   40 bytes
+              offset of the footer (uint64) | its length (uint64) | entries (uint64)
+              | checksum of the footer and of these 24 bytes (uint64) | magic "SRSNAPND" (8)
+
+Every byte is under a checksum or compared with a constant. A footer is verified when its file is
+opened, a block each time it is read. Which block of a resource counts: the last one of the file
+with the highest number among those that have one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+
+from ..types.errors import CorruptDataError, InvalidArgumentError
+from ..types.values import PartitionImage, PartitionRows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ..types.values import ByteColumn, FloatRows, IntColumn
+
+VERSION = 1
+ALIGNMENT = 64
+HEAD_BYTES = 64
+TRAILER_BYTES = 40
+FOOTER_BYTES_MAX = 1 << 30  # some millions of resources in one file
+ROWS_MAX = 1 << 32
+DIMENSIONS_MAX = 1 << 16
+TEXT_BYTES_MAX = (1 << 16) - 1
+
+_HEAD = struct.Struct("<8sI4x32s8x")
+_CHECKSUM = struct.Struct("<Q")
+_PRELUDE = struct.Struct("<8sQIHHd")
+_PLACE = struct.Struct("<QQQ")
+_END = struct.Struct("<Q8s")
+_FILE_MAGIC = b"SRSNAPSH"
+_BLOCK_MAGIC = b"SRPARTIT"
+_END_MAGIC = b"SRSNAPND"
+_INT_COLUMNS = ("seqs", "thread_keys", "times_ns", "chunks", "revisions", "checksums")
+_COLUMN_BYTES = len(_INT_COLUMNS) * 8 + 4 + 1
+
+ENTRY = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("length", "<u8"),
+        ("checksum", "<u8"),
+        ("rows", "<u8"),
+        ("dimensions", "<u4"),
+        ("id_bytes", "<u2"),
+        ("generation_bytes", "<u2"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where one block is, and what its file's footer says of it."""
+
+    offset: int
+    length: int
+    checksum: int
+    rows: int
+    dimensions: int
+    id_bytes: int
+    generation_bytes: int
+
+    @property
+    def vector_bytes(self) -> int:
+        """Length of the vectors alone."""
+        return self.rows * self.dimensions * 4
+
+    @property
+    def vector_offset(self) -> int:
+        """Where in the file the vectors begin."""
+        return self.offset + self.length - aligned(self.vector_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the first bytes of a file say.
+
+    Attributes:
+        owner: SHA-256 of the store's id.
+    """
+
+    version: int
+    owner: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """Where the footer is, from the file's last bytes; worth what the footer's checksum says."""
+
+    footer_offset: int
+    footer_bytes: int
+    entries: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBlock:
+    """A block that is not yet in a file.
+
+    Attributes:
+        pieces: to be written one after another, without copies of codes and vectors.
+    """
+
+    resource_id: bytes
+    generation_bytes: int
+    rows: int
+    dimensions: int
+    pieces: tuple[bytes | memoryview, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockArrays:
+    """What stands before the vectors of a block, each section an array of its own to be filled.
+
+    Attributes:
+        prelude: the fixed numbers, the resource id and the generation.
+        padding: the zeros before the vectors.
+    """
+
+    prelude: ByteColumn
+    ints: dict[str, IntColumn]
+    errors: FloatRows
+    roles: ByteColumn
+    codes: ByteColumn
+    padding: ByteColumn
+
+    @classmethod
+    def of(cls, entry: Entry) -> BlockArrays:
+        """Arrays of the sizes that the block's sections have."""
+        count = entry.rows
+        prelude = np.empty(_PRELUDE.size + entry.id_bytes + entry.generation_bytes, np.uint8)
+        before = prelude.nbytes + count * (_COLUMN_BYTES + entry.dimensions)
+        return cls(
+            prelude=prelude,
+            ints={name: np.empty(count, "<i8") for name in _INT_COLUMNS},
+            errors=np.empty(count, "<f4"),
+            roles=np.empty(count, np.uint8),
+            codes=np.empty((count, entry.dimensions), np.uint8),
+            padding=np.empty(aligned(before) - before, np.uint8),
+        )
+
+    def sections(self) -> tuple[NDArray[np.generic], ...]:
+        """In the order of the file."""
+        return (
+            self.prelude,
+            *self.ints.values(),
+            self.errors,
+            self.roles,
+            self.codes,
+            self.padding,
+        )
+
+    def image(self, entry: Entry, resource_id: str, vectors: FloatRows) -> PartitionImage:
+        """The image, once the sections are filled and verified.
+
+        Raises:
+            CorruptDataError: the block is another resource's, or not what its footer says.
+        """
+        prelude = self.prelude.tobytes()
+        said = _PRELUDE.unpack_from(prelude)
+        names = prelude[_PRELUDE.size :]
+        sizes = (entry.rows, entry.dimensions, entry.id_bytes, entry.generation_bytes)
+        if said[:5] != (_BLOCK_MAGIC, *sizes) or names[: entry.id_bytes] != resource_id.encode():
+            raise CorruptDataError("a block of the snapshot file is not what its directory says")
+        rows = PartitionRows(**self.ints, roles=self.roles, vectors=vectors)
+        generation = names[entry.id_bytes :].decode()
+        return PartitionImage(resource_id, generation, rows, self.codes, self.errors, said[5])
+
+
+def aligned(offset: int) -> int:
+    """The next multiple of 64."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def owner_of(store_id: str) -> bytes:
+    """How a file names the store that it belongs to."""
+    return hashlib.sha256(store_id.encode()).digest()
+
+
+def encode_head(owner: bytes, version: int = VERSION) -> bytes:
+    """The first 64 bytes of a file."""
+    body = _HEAD.pack(_FILE_MAGIC, version, owner)
+    return body + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
+
+
+def parse_head(data: bytes) -> Head | None:
+    """What a head says; None where it is damaged or is none."""
+    if len(data) != HEAD_BYTES:
+        return None
+    magic, version, owner = _HEAD.unpack_from(data)
+    if magic != _FILE_MAGIC or encode_head(owner, version) != data:
+        return None
+    return Head(version, owner)
+
+
+def encode_footer(
+    owner: bytes, footer_offset: int, entries: Sequence[Entry], resource_ids: Sequence[bytes]
+) -> bytes:
+    """Footer and trailer of a file whose blocks end at `footer_offset`."""
+    table = np.empty(len(entries), ENTRY)
+    table["offset"] = [entry.offset for entry in entries]
+    table["length"] = [entry.length for entry in entries]
+    table["checksum"] = np.array([entry.checksum for entry in entries], np.uint64)
+    table["rows"] = [entry.rows for entry in entries]
+    table["dimensions"] = [entry.dimensions for entry in entries]
+    table["id_bytes"] = [entry.id_bytes for entry in entries]
+    table["generation_bytes"] = [entry.generation_bytes for entry in entries]
+    footer = b"".join((encode_head(owner), table.tobytes(), *resource_ids))
+    place = _PLACE.pack(footer_offset, len(footer), len(entries))
+    checksum = xxhash.xxh3_64_intdigest(footer + place)
+    return footer + place + _END.pack(checksum, _END_MAGIC)
+
+
+def parse_trailer(data: bytes, file_bytes: int) -> Trailer:
+    """Where the footer is.
+
+    Raises:
+        CorruptDataError: it is not a trailer, or does not fit a file of this size.
+    """
+    if len(data) != TRAILER_BYTES or data[-len(_END_MAGIC) :] != _END_MAGIC:
+        raise CorruptDataError("the snapshot file has no end")
+    footer_offset, footer_bytes, entries = _PLACE.unpack_from(data)
+    checksum, _ = _END.unpack_from(data, _PLACE.size)
+    trailer = Trailer(footer_offset, footer_bytes, entries, checksum)
+    if (
+        trailer.footer_offset + trailer.footer_bytes + TRAILER_BYTES != file_bytes
+        or trailer.footer_offset < HEAD_BYTES
+        or not HEAD_BYTES <= trailer.footer_bytes <= FOOTER_BYTES_MAX
+        or trailer.entries * ENTRY.itemsize + HEAD_BYTES > trailer.footer_bytes
+    ):
+        raise CorruptDataError("the end of the snapshot file does not fit its size")
+    return trailer
+
+
+def parse_footer(footer: bytes, trailer: Trailer) -> tuple[NDArray[np.void], list[str]]:
+    """The entries and their resource ids, verified: blocks follow each other without gaps.
+
+    Raises:
+        CorruptDataError: anything else.
+    """
+    place = _PLACE.pack(trailer.footer_offset, trailer.footer_bytes, trailer.entries)
+    if (
+        len(footer) != trailer.footer_bytes
+        or xxhash.xxh3_64_intdigest(footer + place) != trailer.checksum
+    ):
+        raise CorruptDataError("the directory of the snapshot file does not match its checksum")
+    table = np.frombuffer(footer, ENTRY, trailer.entries, HEAD_BYTES)
+    ids = footer[HEAD_BYTES + table.nbytes :]
+    stops = np.cumsum(table["id_bytes"], dtype=np.int64)
+    ends = table["offset"] + table["length"]
+    starts = np.concatenate(([np.uint64(HEAD_BYTES)], ends))
+    if (
+        (int(stops[-1]) if len(stops) else 0) != len(ids)
+        or not np.array_equal(table["offset"], starts[:-1])
+        or int(starts[-1]) != trailer.footer_offset
+        or np.any(table["rows"] > ROWS_MAX)
+        or np.any(table["dimensions"] > DIMENSIONS_MAX)
+        or not np.array_equal(table["length"], _lengths(table))
+    ):
+        raise CorruptDataError("the directory of the snapshot file contradicts itself")
+    cuts = stops.tolist()
+    try:
+        names = [ids[start:stop].decode() for start, stop in zip([0, *cuts], cuts, strict=False)]
+    except UnicodeDecodeError:
+        raise CorruptDataError("a snapshot file names a resource that is no text") from None
+    return table, names
+
+
+def encode_block(image: PartitionImage) -> EncodedBlock:
+    """A resource's partition as it is written.
+
+    Raises:
+        InvalidArgumentError: the image's arrays do not fit each other or the format.
+    """
+    rows = image.rows
+    count, dimensions = rows.vectors.shape if rows.vectors.ndim == 2 else (-1, -1)
+    columns = [getattr(rows, name) for name in _INT_COLUMNS]
+    resource_id = image.resource_id.encode(errors="surrogatepass")
+    generation = image.generation.encode(errors="surrogatepass")
+    if (
+        count < 0
+        or any(column.shape != (count,) for column in (*columns, rows.roles, image.errors))
+        or any(column.dtype != np.int64 for column in columns)
+        or any(column.dtype != np.uint8 for column in (rows.roles, image.codes))
+        or any(column.dtype != np.float32 for column in (rows.vectors, image.errors))
+        or image.codes.shape != (count, dimensions)
+        or count > ROWS_MAX
+        or dimensions > DIMENSIONS_MAX
+        or max(len(resource_id), len(generation)) > TEXT_BYTES_MAX
+        or not _is_utf8(resource_id + generation)
+    ):
+        raise InvalidArgumentError.of("images", "arrays or names that no block can hold")
+    prelude = _PRELUDE.pack(
+        _BLOCK_MAGIC, count, dimensions, len(resource_id), len(generation), image.scale_clip
+    )
+    little = [np.ascontiguousarray(column, "<i8").data for column in columns]
+    errors = np.ascontiguousarray(image.errors, "<f4").data
+    roles = np.ascontiguousarray(rows.roles).data
+    front = b"".join((prelude, resource_id, generation, *little, errors, roles))
+    # One dimension: a view of bytes can be made of it, also when it is empty.
+    codes = np.ascontiguousarray(image.codes).reshape(-1)
+    vectors = np.ascontiguousarray(rows.vectors, "<f4").reshape(-1).view(np.uint8)
+    before = len(front) + codes.nbytes
+    gap, rest = aligned(before) - before, -vectors.nbytes % ALIGNMENT
+    pieces = (front, codes.data, bytes(gap), vectors.data, bytes(rest))
+    return EncodedBlock(resource_id, len(generation), count, dimensions, pieces)
+
+
+def _lengths(table: NDArray[np.void]) -> NDArray[np.uint64]:
+    """How long the blocks of a footer must be, given their sizes."""
+    rows, dimensions = table["rows"], table["dimensions"].astype(np.uint64)
+    names = table["id_bytes"].astype(np.uint64) + table["generation_bytes"]
+    front = np.uint64(_PRELUDE.size) + names + rows * (np.uint64(_COLUMN_BYTES) + dimensions)
+    unit = np.uint64(ALIGNMENT)
+    vectors = rows * dimensions * np.uint64(4)
+    units: NDArray[np.uint64] = (front + unit - 1) // unit + (vectors + unit - 1) // unit
+    return units * unit
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

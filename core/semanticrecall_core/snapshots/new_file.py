@@ -1,0 +1,212 @@
+"""Writes a snapshot file: complete and verified under its name, or not there at all.
+
+Temporary file in the same directory, write, fsync, read back and compare, rename, fsync of the
+directory. Every call that changes the disk is made in this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from ..types.errors import (
+    CorruptDataError,
+    ResourceExhaustedError,
+    SemanticRecallError,
+    UnavailableError,
+)
+from . import layout
+from .layout import Entry
+from .sealed_file import ForeignFileError, SealedFile, UnreadableFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ..types.values import PartitionImage
+
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def error_of(problem: OSError) -> SemanticRecallError:
+    """What the port promises to raise for a system error while writing."""
+    if problem.errno in _DISK_FULL:
+        return ResourceExhaustedError(
+            "the disk has no room for a snapshot; the older ones stay", reason="DISK_FULL"
+        )
+    return UnavailableError(
+        "a snapshot could not be written; the older ones stay", reason="SNAPSHOT_NOT_WRITTEN"
+    )
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names that came or went survive a power cut."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove those that are there; raises OSError after it tried them all."""
+    failed: OSError | None = None
+    for path in paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            continue
+        except OSError as problem:
+            failed = problem
+    if failed is not None:
+        raise failed
+
+
+class NewFile:
+    """A snapshot file that is being written, on one thread. Close it whatever happened."""
+
+    def __init__(self, temporary: Path, owner: bytes) -> None:
+        """Start the file. Its head is written last.
+
+        Raises:
+            OSError: as do all methods here; the file is worth nothing then.
+        """
+        self._path = temporary
+        self._owner = owner
+        self._entries: list[Entry] = []
+        self._ids: list[str] = []
+        self._offset = layout.HEAD_BYTES
+        self._sealed = False
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(temporary, flags, 0o600)
+
+    @property
+    def resource_ids(self) -> list[str]:
+        """Whose blocks it has, in their order."""
+        return self._ids
+
+    @property
+    def block_bytes(self) -> int:
+        """Length of its blocks."""
+        return self._offset - layout.HEAD_BYTES
+
+    def add(self, image: PartitionImage) -> None:
+        """Append an image.
+
+        Raises:
+            InvalidArgumentError: the image's arrays do not fit each other or the format.
+        """
+        block = layout.encode_block(image)
+        start = self._offset
+        digest = xxhash.xxh3_64()
+        for piece in block.pieces:
+            self._append(piece)
+            digest.update(piece)
+        self._entries.append(
+            Entry(
+                offset=start,
+                length=self._offset - start,
+                checksum=digest.intdigest(),
+                rows=block.rows,
+                dimensions=block.dimensions,
+                id_bytes=len(block.resource_id),
+                generation_bytes=block.generation_bytes,
+            )
+        )
+        self._ids.append(image.resource_id)
+
+    def copy(self, source: SealedFile, resource_id: str) -> bool:
+        """Append a block of another file as it is; False, and nothing, where that is damaged."""
+        entry = source.entry(source.index[resource_id])
+        start = self._offset
+        digest = xxhash.xxh3_64()
+        chunks = source.block_chunks(entry)
+        while True:
+            try:
+                chunk = next(chunks, None)
+            except (CorruptDataError, OSError):  # of the source; our own writes are not in here
+                self._offset = start
+                return False
+            if chunk is None:
+                break
+            self._append(chunk)
+            digest.update(chunk)
+        if digest.intdigest() != entry.checksum:
+            self._offset = start
+            return False
+        self._entries.append(replace(entry, offset=start))
+        self._ids.append(resource_id)
+        return True
+
+    def seal(self, path: Path) -> SealedFile:
+        """Give the file its name, after it is on disk and was read back and compared.
+
+        Raises:
+            UnavailableError: what was read back is not what was written.
+        """
+        ids = [resource_id.encode() for resource_id in self._ids]
+        self._append(layout.encode_footer(self._owner, self._offset, self._entries, ids))
+        self._write_at(layout.encode_head(self._owner), 0)
+        os.ftruncate(self._fd, self._offset)  # a damaged block that was left out may lie behind
+        os.fsync(self._fd)
+        if hasattr(os, "posix_fadvise"):
+            # What is compared comes from the disk then, and not from the memory it was put in.
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        sealed = self._read_back()
+        os.rename(self._path, path)
+        try:
+            sync_directory(path.parent)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
+        self._sealed = True
+        sealed.path = path
+        return sealed
+
+    def close(self) -> None:
+        """Let go of the file, and remove it if it was not sealed."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if not self._sealed:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+    def _append(self, data: bytes | memoryview) -> None:
+        self._write_at(data, self._offset)
+        self._offset += len(data)
+
+    def _write_at(self, data: bytes | memoryview, offset: int) -> None:
+        """Write all of it: the system may take less at a time than it is given."""
+        view = memoryview(data)
+        while view:
+            taken = os.pwrite(self._fd, view, offset)
+            if taken <= 0:
+                raise OSError(errno.EIO, "nothing was written")
+            offset += taken
+            view = view[taken:]
+
+    def _read_back(self) -> SealedFile:
+        """Read everything back: the directory as a start would, each block by its checksum."""
+        try:
+            written = SealedFile(self._path, self._owner)
+            if list(written.all_entries()) != self._entries:
+                raise CorruptDataError("the directory read back is another one")
+            for entry in self._entries:
+                digest = xxhash.xxh3_64()
+                for chunk in written.block_chunks(entry):
+                    digest.update(chunk)
+                if digest.intdigest() != entry.checksum:
+                    raise CorruptDataError("a block read back is another one")
+            return written
+        except (CorruptDataError, ForeignFileError, UnreadableFileError):
+            raise UnavailableError(
+                "a snapshot read back from the disk is not what was written; the older ones stay",
+                reason="SNAPSHOT_NOT_WRITTEN",
+            ) from None

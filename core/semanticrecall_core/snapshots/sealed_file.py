@@ -1,0 +1,223 @@
+"""A finished snapshot file: never written to again, read only after what is read was verified.
+
+Blocks are verified through `pread`, also those that are mapped afterwards: a bad sector or a file
+cut short is then an error that can be handled, where touching the map would end the process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+
+from ..types.errors import CorruptDataError
+from . import layout
+from .layout import BlockArrays, Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from ..types.values import FloatRows, PartitionImage
+
+COPIED_BYTES_AT_ONCE = 1 << 20
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # never waits for a FIFO
+
+
+class ForeignFileError(Exception):
+    """Raised when a file belongs to another store."""
+
+
+class UnreadableFileError(Exception):
+    """Raised when a file cannot be used.
+
+    Attributes:
+        why: "version", "damaged" or "not_readable".
+        ours: the file says that it is this store's.
+    """
+
+    def __init__(self, why: str, *, ours: bool) -> None:
+        super().__init__(why)
+        self.why = why
+        self.ours = ours
+
+
+class SealedFile:
+    """One verified file. Thread-safe; its descriptor is open as long as anybody uses it.
+
+    Attributes:
+        path, bytes: where it is and how large.
+        block_bytes: length of all its blocks.
+        index: resource id to the position of its last block in the file.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_fd",
+        "_lengths",
+        "_map",
+        "_map_lock",
+        "_rows",
+        "_table",
+        "block_bytes",
+        "bytes",
+        "index",
+        "path",
+    )
+
+    def __init__(self, path: Path, owner: bytes) -> None:
+        """Open a file and verify its footer.
+
+        Raises:
+            ForeignFileError: it is another store's.
+            UnreadableFileError: of another version, damaged, or not readable.
+        """
+        self.path = path
+        self._map: NDArray[np.uint8] | None = None
+        self._map_lock = threading.Lock()
+        try:
+            self._fd = os.open(path, _OPEN_FLAGS)
+        except OSError:
+            raise UnreadableFileError("not_readable", ours=False) from None
+        weakref.finalize(self, os.close, self._fd)
+        try:
+            status = os.fstat(self._fd)
+            self.bytes = status.st_size
+            if not stat.S_ISREG(status.st_mode):
+                raise UnreadableFileError("not_readable", ours=False)
+            self._table, ids = self._verified_footer(owner)
+        except OSError:
+            raise UnreadableFileError("not_readable", ours=False) from None
+        self._lengths = self._table["length"]
+        self._rows = self._table["rows"]
+        self.block_bytes = int(self._lengths.sum())
+        self.index = {name: position for position, name in enumerate(ids)}
+
+    def entry(self, position: int) -> Entry:
+        """What the footer says of one block."""
+        return Entry(*self._table[position].item())
+
+    def length_of(self, resource_id: str) -> int:
+        """Bytes of a resource's last block."""
+        return int(self._lengths[self.index[resource_id]])
+
+    def rows_of(self, resource_id: str) -> int:
+        """Rows of a resource's last block."""
+        return int(self._rows[self.index[resource_id]])
+
+    def all_entries(self) -> list[Entry]:
+        """Every block, in the order of the file."""
+        return [Entry(*row) for row in self._table.tolist()]
+
+    def read(self, resource_id: str, *, mapped: bool) -> PartitionImage:
+        """A resource's block, verified.
+
+        Args:
+            resource_id: one of `index`.
+            mapped: the vectors are a read-only view of the file and cost no memory of their own.
+
+        Raises:
+            CorruptDataError: it does not match its checksum, or is another's.
+            OSError: it cannot be read.
+        """
+        entry = self.entry(self.index[resource_id])
+        arrays = BlockArrays.of(entry)
+        digest = xxhash.xxh3_64()
+        offset = entry.offset
+        for section in arrays.sections():
+            offset = self._fill(section, offset, digest)
+        if offset != entry.vector_offset:
+            raise CorruptDataError("a block of the snapshot file is not as long as its rows")
+        shape = (entry.rows, entry.dimensions)
+        vectors: FloatRows | None = None
+        if not mapped:
+            vectors = np.empty(shape, "<f4")
+            offset = self._fill(vectors, offset, digest)
+        for chunk in self._chunks(offset, entry.offset + entry.length):
+            digest.update(chunk)
+        if digest.intdigest() != entry.checksum:
+            raise CorruptDataError("a block of the snapshot file does not match its checksum")
+        if vectors is None:
+            whole = self._mapped()
+            span = whole[entry.vector_offset : entry.vector_offset + entry.vector_bytes]
+            vectors = span.view("<f4").reshape(shape)
+        return arrays.image(entry, resource_id, vectors)
+
+    def block_chunks(self, entry: Entry) -> Iterator[memoryview]:
+        """A block's bytes, to be hashed and compared with its checksum by whoever takes them.
+
+        Each chunk is gone with the next one.
+
+        Raises:
+            CorruptDataError: the file ends before the block does.
+            OSError: it cannot be read.
+        """
+        return self._chunks(entry.offset, entry.offset + entry.length)
+
+    def _chunks(self, start: int, stop: int) -> Iterator[memoryview]:
+        scratch = memoryview(bytearray(min(COPIED_BYTES_AT_ONCE, stop - start)))
+        while start < stop:
+            got = os.preadv(self._fd, [scratch[: stop - start]], start)
+            if got <= 0:
+                raise CorruptDataError("the snapshot file is shorter than it was")
+            yield scratch[:got]
+            start += got
+
+    def _fill(self, array: NDArray[np.generic], offset: int, digest: xxhash.xxh3_64) -> int:
+        """Read an array from the file; returns the offset behind it."""
+        view = array.reshape(-1).view(np.uint8).data
+        done = 0
+        while done < len(view):
+            got = os.preadv(self._fd, [view[done:]], offset + done)
+            if got <= 0:
+                raise CorruptDataError("the snapshot file is shorter than it was")
+            done += got
+        digest.update(view)
+        return offset + done
+
+    def _mapped(self) -> NDArray[np.uint8]:
+        """The whole file, read-only. Arrays over it keep the map; the map keeps the file."""
+        with self._map_lock:
+            if self._map is None:
+                mapped = mmap.mmap(self._fd, self.bytes, mmap.MAP_SHARED, mmap.PROT_READ)
+                self._map = np.frombuffer(mapped, np.uint8)
+            return self._map
+
+    def _bytes_at(self, offset: int, length: int) -> bytes:
+        return b"".join(self._chunks(offset, offset + length))
+
+    def _verified_footer(self, owner: bytes) -> tuple[NDArray[np.void], list[str]]:
+        """Entries and ids, after head and footer were verified and are this store's.
+
+        The head stands at both ends, so that a damaged one still tells whose the file is.
+        """
+        first = layout.parse_head(self._try_bytes(0, layout.HEAD_BYTES))
+        if first is not None and first.owner != owner:
+            raise ForeignFileError
+        if first is not None and first.version != layout.VERSION:
+            raise UnreadableFileError("version", ours=True)
+        try:
+            end = self.bytes - layout.TRAILER_BYTES
+            trailer = layout.parse_trailer(self._try_bytes(end, layout.TRAILER_BYTES), self.bytes)
+            footer = self._bytes_at(trailer.footer_offset, trailer.footer_bytes)
+            parsed = layout.parse_footer(footer, trailer)
+        except CorruptDataError:
+            raise UnreadableFileError("damaged", ours=first is not None) from None
+        second = layout.parse_head(footer[: layout.HEAD_BYTES])
+        if first is None or second != first:
+            raise UnreadableFileError("damaged", ours=second is not None and second.owner == owner)
+        return parsed
+
+    def _try_bytes(self, offset: int, length: int) -> bytes:
+        """Those bytes, or none where the file does not have them."""
+        if offset < 0 or offset + length > self.bytes:
+            return b""
+        return self._bytes_at(offset, length)
