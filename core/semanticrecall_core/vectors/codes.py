@@ -17,7 +17,9 @@ bound and handed out with every scan instead, as long as they are few.
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +43,10 @@ CODE_MAX = 127
 CODE_OFFSET = 128
 ENCODED_ROWS_AT_ONCE = 4096
 OUTLIER_SHARE_MAX = 1 / 64
+REMEMBERED_SCANS_MAX = 8
+REMEMBERED_ROWS_MAX = 512
+DIGEST_BYTES = 32
+_DIGEST_KEY = secrets.token_bytes(64)
 LENGTH_MAX = math.sqrt(1.0 + NORM_SQUARED_TOLERANCE)
 
 
@@ -61,9 +67,11 @@ class Probe:
         codes: shape (1, dimensions), float32 whole numbers within [-127, 127].
         scale: codes / scale is close to the vector.
         error: no less than |q - q'|.
+        digest: of the vector, keyed with a secret of this process: equal for equal queries,
+            and nothing of the query can be told from it.
     """
 
-    __slots__ = ("codes", "error", "scale", "vector", "wide")
+    __slots__ = ("codes", "digest", "error", "scale", "vector", "wide")
 
     def __init__(self, vector: FloatRows, dimensions: int) -> None:
         """Check and code a query.
@@ -80,12 +88,15 @@ class Probe:
             raise InvalidArgumentError.of("query_embedding", "must be finite and of unit length")
         self.vector = np.ascontiguousarray(vector)
         self.wide = wide
-        self.scale = CODE_MAX / float(np.abs(wide).max())
+        self.scale = CODE_MAX / float(np.maximum.reduce(np.abs(wide)))
         scaled = wide * self.scale
         rounded = np.rint(scaled)
         self.codes: FloatRows = rounded.astype(np.float32).reshape(1, -1)
         scaled -= rounded
         self.error = math.sqrt(np.vecdot(scaled, scaled)) / self.scale * (1.0 + 1e-9)
+        self.digest = blake2b(
+            self.vector.tobytes(), digest_size=DIGEST_BYTES, key=_DIGEST_KEY
+        ).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +128,25 @@ class Coder:
         return codes, errors
 
 
-class CodedRows:
-    """An immutable FAISS index of codes. Any number of threads may scan it."""
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What a scan found; holds nothing of the query but its keyed digest."""
 
-    __slots__ = ("_error_max", "_index", "_scale", "errors", "outliers")
+    digest: bytes
+    wanted: int
+    allowed_bits: NDArray[np.uint8] | None
+    rows: IntColumn
+    scores: NDArray[np.float32]
+
+
+class CodedRows:
+    """An immutable FAISS index of codes. Any number of threads may scan it.
+
+    It remembers its last few scans, because an agent recalls for one text before every model call
+    of a turn. The codes never change, so a scan that is remembered stays right.
+    """
+
+    __slots__ = ("_count", "_error_max", "_index", "_recent", "_scale", "errors", "outliers")
 
     def __init__(self, coder: Coder, codes: CodeRows, errors: ErrorColumn) -> None:
         """Build from what `Coder.encode` gave (copied; the errors are kept)."""
@@ -131,6 +157,9 @@ class CodedRows:
         )
         index.add_sa_codes(np.ascontiguousarray(codes))
         self._index: Any = index
+        self._count = int(index.ntotal)
+        # Replaced whole by whoever has scanned: of two at once, one goes unremembered.
+        self._recent: tuple[_Scan, ...] = ()
         self._scale = coder.scale
         self.errors = errors
         # Rounding alone leaves at most half a step in each coordinate.
@@ -143,7 +172,7 @@ class CodedRows:
 
     def __len__(self) -> int:
         """How many rows."""
-        return int(self._index.ntotal)
+        return self._count
 
     def nbytes(self) -> int:
         """Bytes of codes and errors."""
@@ -162,19 +191,56 @@ class CodedRows:
         coding = self._error_max * (LENGTH_MAX + probe.error) + LENGTH_MAX * probe.error
         return coding + float_slack(len(probe.vector))
 
+    def remembers(self, probe: Probe, wanted: int, allowed_bits: NDArray[np.uint8] | None) -> bool:
+        """Whether `scan` of the same would find it remembered."""
+        return self._remembered(probe, wanted, allowed_bits) is not None
+
     def scan(
-        self, probe: Probe, wanted: int, allowed_bits: NDArray[np.uint8] | None
+        self,
+        probe: Probe,
+        wanted: int,
+        allowed_bits: NDArray[np.uint8] | None,
+        *,
+        remember: bool = False,
     ) -> tuple[IntColumn, NDArray[np.float32]]:
         """The `wanted` rows (fewer if fewer are allowed) of highest coded cosine, best first.
 
         Args:
             probe: the query.
             wanted: 1 to the number of rows.
-            allowed_bits: one bit a row, least significant first; None allows all.
+            allowed_bits: one bit a row, least significant first; None allows all. Never changed
+                once given.
+            remember: the same object `allowed_bits` may come again with this query.
 
         Returns:
-            Row positions and coded cosines.
+            Row positions and coded cosines; read-only.
         """
+        if remember:
+            known = self._remembered(probe, wanted, allowed_bits)
+            if known is not None:
+                return known.rows, known.scores
+        rows, scores = self._scan(probe, wanted, allowed_bits)
+        if remember and wanted <= REMEMBERED_ROWS_MAX:
+            rows.flags.writeable = scores.flags.writeable = False
+            made = _Scan(probe.digest, wanted, allowed_bits, rows, scores)
+            self._recent = (made, *self._recent[: REMEMBERED_SCANS_MAX - 1])
+        return rows, scores
+
+    def _remembered(
+        self, probe: Probe, wanted: int, allowed_bits: NDArray[np.uint8] | None
+    ) -> _Scan | None:
+        for known in self._recent:
+            if (
+                known.digest == probe.digest
+                and known.wanted == wanted
+                and known.allowed_bits is allowed_bits
+            ):
+                return known
+        return None
+
+    def _scan(
+        self, probe: Probe, wanted: int, allowed_bits: NDArray[np.uint8] | None
+    ) -> tuple[IntColumn, NDArray[np.float32]]:
         if allowed_bits is None:
             scores, rows = self._index.search(probe.codes, wanted)
         else:

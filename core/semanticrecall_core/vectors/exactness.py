@@ -1,21 +1,29 @@
 """The exact top k messages of a view: approximate candidates, exact scores, and a proof.
 
-1. Each part hands out its nearest rows by an approximate score (coded, or float32), and `outside`:
-   no row it kept back has a true cosine above that.
-2. Candidates are scored exactly: float64 products and sums of float32 numbers, row by row, so that
-   a score depends on its row and the query alone; rounded to float32 and held within [-1, 1].
+1. Each part hands out its nearest rows by an approximate score (coded, or float32), its bound
+   `slack` on the error of those scores, and `outside`: no row it kept back has a true cosine above
+   that.
+2. The best of all parts' candidates are scored exactly: float64 products and sums of float32
+   numbers, row by row, so that a score depends on its row and the query alone; rounded to float32
+   and held within [-1, 1].
 3. Messages are ordered by (best score descending, seq ascending), a message's chunks by (score
-   descending, chunk ascending). If the k-th score is above every part's `outside`, no row kept
-   back can enter, not even by a tie: the answer is exact. Otherwise four times as many candidates
-   are taken, and if that proves nothing either (equal vectors, messages of very many chunks), all
-   allowed rows are read.
+   descending, chunk ascending). The k-th score is a floor: candidates that may reach it (score +
+   slack) and were not scored exactly yet are. Parts whose `outside` reaches it hand out four times
+   as many. If none does, no row kept back can enter, not even by a tie: the answer is exact. Parts
+   of which that cannot be said after some rounds (equal vectors, messages of very many chunks) are
+   read whole.
+
+Every answer is exact: no method in here leaves out a row without proof. Above a number of rows
+parts are scanned by several threads (`parallel_scan`), which changes no answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,7 +32,9 @@ from semanticrecall_core.types.values import VectorAnswer, VectorHit, VectorQuer
 
 from .codes import Probe, float_slack
 from .conditions import allowed_rows, has_conditions
+from .parallel_scan import ScanThreads
 from .partition import Tuning, View
+from .rows import RowBlock
 from .segment import Part, packed
 
 if TYPE_CHECKING:
@@ -35,7 +45,11 @@ if TYPE_CHECKING:
     from .rows import BoolMask
 
     Scores = NDArray[np.float32]
+    Chosen = tuple[RowBlock, IntColumn]
 
+R = TypeVar("R")
+
+SCANS_MAX = 3
 WIDENING = 4
 RESCORED_ROWS_AT_ONCE = 4096
 
@@ -58,6 +72,11 @@ class Source:
     chosen: IntColumn | None
     rows: int
 
+    @property
+    def unconditional(self) -> bool:
+        """Everything alive is allowed, so that the next search may ask for the same."""
+        return self.allowed is self.part.alive
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -77,9 +96,26 @@ class Candidates:
     slack: float
     outside: float
 
+    def may_hide(self, floor: float) -> bool:
+        """Whether a row that was kept back may have a score of `floor` or above."""
+        return self.outside > -np.inf and self.outside >= floor
 
-def search(view: View, query: VectorQuery, dimensions: int, tuning: Tuning) -> VectorAnswer:
+
+def search(
+    view: View,
+    query: VectorQuery,
+    dimensions: int,
+    tuning: Tuning,
+    threads: ScanThreads | None = None,
+) -> VectorAnswer:
     """The exact answer to `query` (see `VectorIndex.search`).
+
+    Args:
+        view: where to search.
+        query: what for.
+        dimensions: numbers in a vector.
+        tuning: sizes.
+        threads: help with large searches; None is none.
 
     Raises:
         InvalidArgumentError: top_k below 1, or a query vector that is not one.
@@ -88,8 +124,10 @@ def search(view: View, query: VectorQuery, dimensions: int, tuning: Tuning) -> V
         raise InvalidArgumentError.of("top_k", "must be at least 1")
     probe = Probe(query.vector, dimensions)
     sources, candidates = _sources(view, query, tuning)
-    hits = _nearest(sources, probe, query.top_k, tuning)
-    return VectorAnswer(tuple(hits), candidates, view.searchable)
+    hits: list[VectorHit] = []
+    if sources:
+        hits = _Search(probe, query.top_k, tuning, threads).nearest(sources)
+    return VectorAnswer(tuple(hits), candidates, view.searchable, exact=True)
 
 
 def _sources(view: View, query: VectorQuery, tuning: Tuning) -> tuple[list[Source], int]:
@@ -115,22 +153,120 @@ def _sources(view: View, query: VectorQuery, tuning: Tuning) -> tuple[list[Sourc
     return sources, messages
 
 
-def _nearest(
-    sources: Sequence[Source], probe: Probe, top_k: int, tuning: Tuning
-) -> list[VectorHit]:
-    if not sources:
-        return []
-    wanted = 2 * top_k + tuning.margin_rows
-    for _ in range(2):
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search over the allowed rows of all parts."""
+
+    probe: Probe
+    top_k: int
+    tuning: Tuning
+    threads: ScanThreads | None
+
+    def nearest(self, sources: Sequence[Source]) -> list[VectorHit]:
+        """The top k messages."""
+        wanted = 2 * self.top_k + self.tuning.margin_rows
         if 2 * wanted >= sum(source.rows for source in sources):
-            break
-        found = [_candidates(source, probe, wanted) for source in sources]
-        found, outside = _trimmed(found, wanted)
-        hits = _ranked([(c.source.part, c.rows) for c in found], probe, top_k)
-        if len(hits) == top_k and hits[-1].score > outside:
+            return self._ranked(self._read_whole(sources, -np.inf))
+        found = self._scanned(sources, wanted)
+        hits = self._best(found, wanted)
+        floor = self._floor(hits)
+        for _ in range(SCANS_MAX - 1):
+            weak = [i for i, candidates in enumerate(found) if candidates.may_hide(floor)]
+            if not weak:
+                return hits
+            wanted *= WIDENING
+            again = self._scanned([found[i].source for i in weak], wanted)
+            for i, candidates in zip(weak, again, strict=True):
+                found[i] = candidates
+            hits = self._ranked(_reaching(found, floor))
+            floor = max(floor, self._floor(hits))
+        weak_sources = [candidates.source for candidates in found if candidates.may_hide(floor)]
+        if not weak_sources:
             return hits
-        wanted *= WIDENING
-    return _ranked(_all_that_may_count(sources, probe, top_k), probe, top_k)
+        proven = [candidates for candidates in found if not candidates.may_hide(floor)]
+        return self._ranked(_reaching(proven, floor) + self._read_whole(weak_sources, floor))
+
+    def _scanned(self, sources: Sequence[Source], wanted: int) -> list[Candidates]:
+        """The `wanted` best of each source, and its outliers."""
+        return self._spread(
+            lambda source: _candidates(source, self.probe, wanted),
+            sources,
+            sum(s.rows for s in sources if not _is_remembered(s, self.probe, wanted)),
+        )
+
+    def _spread(self, scan: Callable[[Source], R], sources: Sequence[Source], rows: int) -> list[R]:
+        """`scan` of each source, on several threads if `rows` are worth it."""
+        if self.threads is None or len(sources) == 1 or rows < self.tuning.parallel_rows_min:
+            return [scan(source) for source in sources]
+        return self.threads.map(scan, sources)
+
+    def _best(self, found: Sequence[Candidates], wanted: int) -> list[VectorHit]:
+        """The top k of all candidates, of which about the `wanted` best are scored at first."""
+        total = sum(len(candidates.rows) for candidates in found)
+        if len(found) == 1 or total <= wanted:
+            return self._ranked(_reaching(found, -np.inf))
+        scores = np.concatenate([candidates.scores for candidates in found])
+        least = float(np.partition(scores, total - wanted)[total - wanted])
+        hits = self._ranked(_at_least(found, least))
+        floor = self._floor(hits)
+        if least + max(candidates.slack for candidates in found) < floor:
+            return hits
+        return self._ranked(_reaching(found, floor))
+
+    def _floor(self, hits: Sequence[VectorHit]) -> float:
+        """No message below this cosine is among the top k; -inf where that is not known.
+
+        Scores are held within -1, so that lengths a little above 1 tie there.
+        """
+        if len(hits) < self.top_k or hits[-1].score <= -1.0:
+            return -np.inf
+        return hits[-1].score
+
+    def _read_whole(self, sources: Sequence[Source], floor: float) -> list[Chosen]:
+        rows = sum(source.rows for source in sources)
+        scored = self._spread(lambda s: _float_scores(s, self.probe), sources, rows)
+        slack = float_slack(len(self.probe.vector))
+        return _all_that_may_count(sources, scored, self.top_k, floor, slack)
+
+    def _ranked(self, chosen: Sequence[Chosen]) -> list[VectorHit]:
+        """The top k messages among these rows, by exact scores."""
+        # A block has a message's chunks together, by chunk: with rows ascending, equal scores of
+        # a message stay in that order, because the sort is stable.
+        pieces = [(block, np.sort(rows)) for block, rows in chosen]
+        scores = _joined([_exact(block.vectors, rows, self.probe) for block, rows in pieces])
+        seqs = _joined([block.seqs.take(rows) for block, rows in pieces])
+        ends = list(accumulate(len(rows) for _, rows in pieces))
+        hits: list[VectorHit] = []
+        seen: set[int] = set()
+        for position in np.lexsort((seqs, -scores)):
+            seq = int(seqs[position])
+            if seq in seen:
+                continue
+            seen.add(seq)
+            piece = bisect_right(ends, position)
+            block, rows = pieces[piece]
+            row = rows[position - ends[piece]]  # counted from the piece's end
+            hits.append(_hit(block, row, float(scores[position])))
+            if len(hits) == self.top_k:
+                break
+        return hits
+
+
+def _hit(block: RowBlock, row: np.int64, score: float) -> VectorHit:
+    return VectorHit(
+        int(block.seqs[row]),
+        score,
+        int(block.chunks[row]),
+        int(block.chunk_counts[row]),
+        int(block.revisions[row]),
+    )
+
+
+def _is_remembered(source: Source, probe: Probe, wanted: int) -> bool:
+    coded = source.part.coded
+    if coded is None or not source.unconditional:
+        return False
+    return coded.remembers(probe, min(wanted, len(coded)), source.bits)
 
 
 def _candidates(source: Source, probe: Probe, wanted: int) -> Candidates:
@@ -144,7 +280,9 @@ def _candidates(source: Source, probe: Probe, wanted: int) -> Candidates:
             outside = float(scores.min()) + slack
         return Candidates(source, rows, scores, slack, outside)
     slack, outside = part.coded.error_bound(probe), -np.inf
-    rows, scores = part.coded.scan(probe, min(wanted, len(part.coded)), source.bits)
+    rows, scores = part.coded.scan(
+        probe, min(wanted, len(part.coded)), source.bits, remember=source.unconditional
+    )
     if len(rows) < source.rows:
         outside = float(scores[-1]) + slack
     outliers = part.coded.outliers
@@ -169,68 +307,46 @@ def _float_scores(source: Source, probe: Probe) -> tuple[IntColumn, Scores]:
     return rows, scores[rows]
 
 
-def _trimmed(found: list[Candidates], wanted: int) -> tuple[list[Candidates], float]:
-    """The `wanted` best of all parts' candidates, and the bound for all that is left out."""
-    outside = max(c.outside for c in found)
-    total = sum(len(c.rows) for c in found)
-    if len(found) == 1 or total <= wanted:
-        return found, outside
-    scores = np.concatenate([c.scores for c in found])
-    floor = float(np.partition(scores, total - wanted)[total - wanted])
-    kept: list[Candidates] = []
-    for c in found:
-        above = c.scores >= floor
-        if not bool(above.all()):
-            outside = max(outside, floor + c.slack)
-        if bool(above.any()):
-            kept.append(Candidates(c.source, c.rows[above], c.scores[above], c.slack, c.outside))
-    return kept, outside
+def _at_least(found: Sequence[Candidates], score: float) -> list[Chosen]:
+    """Candidates of that approximate score or more."""
+    masks = [(candidates, candidates.scores >= score) for candidates in found]
+    return [(c.source.part.block, c.rows[mask]) for c, mask in masks if bool(mask.any())]
+
+
+def _reaching(found: Sequence[Candidates], floor: float) -> list[Chosen]:
+    """Candidates whose exact score may be `floor` or more."""
+    if floor == -np.inf:
+        return [(c.source.part.block, c.rows) for c in found]
+    return [(c.source.part.block, c.rows[c.scores >= floor - c.slack]) for c in found]
 
 
 def _all_that_may_count(
-    sources: Sequence[Source], probe: Probe, top_k: int
-) -> list[tuple[Part, IntColumn]]:
-    """Every row that can be the best of one of the top k messages, by a scan of all rows.
+    sources: Sequence[Source],
+    scored: Sequence[tuple[IntColumn, Scores]],
+    top_k: int,
+    floor: float,
+    slack: float,
+) -> list[Chosen]:
+    """Every row that can be the best of one of the top k messages, by the scores of all rows.
 
-    With T the k-th best message's float32 score and e the bound on its error, k messages are
-    truly at T - e or above; a row below T - 2e is truly below that.
+    Where no floor is known: with T the k-th best message's float32 score and e the bound on its
+    error (`slack`), k messages are truly at T - e or above.
     """
-    scored = [_float_scores(source, probe) for source in sources]
-    best: list[Scores] = []
-    for source, (rows, scores) in zip(sources, scored, strict=True):
-        first_rows = source.part.block.firsts[rows]
-        best.append(np.maximum.reduceat(scores, np.flatnonzero(first_rows)))
-    messages = np.concatenate(best)
-    floor = -np.inf
-    if len(messages) > top_k:
-        kth = float(np.partition(messages, len(messages) - top_k)[len(messages) - top_k])
-        # Scores are held within 1, so that lengths a little above 1 tie there.
-        floor = min(kth, 1.0) - 2.0 * float_slack(len(probe.vector))
+    if floor == -np.inf:
+        best: list[Scores] = []
+        for source, (rows, scores) in zip(sources, scored, strict=True):
+            first_rows = source.part.block.firsts[rows]
+            best.append(np.maximum.reduceat(scores, np.flatnonzero(first_rows)))
+        messages = np.concatenate(best)
+        if len(messages) > top_k:
+            kth = float(np.partition(messages, len(messages) - top_k)[len(messages) - top_k])
+            # Scores are held within 1, so that lengths a little above 1 tie there and at -1.
+            floor = min(kth, 1.0) - slack
+            floor = floor if floor > -1.0 else -np.inf
     return [
-        (source.part, rows[scores >= floor])
+        (source.part.block, rows[scores >= floor - slack])
         for source, (rows, scores) in zip(sources, scored, strict=True)
     ]
-
-
-def _ranked(chosen: Sequence[tuple[Part, IntColumn]], probe: Probe, top_k: int) -> list[VectorHit]:
-    """The top k messages among these rows, by exact scores."""
-    scores = _joined([_exact(part.block.vectors, rows, probe) for part, rows in chosen])
-    seqs = _joined([part.block.seqs[rows] for part, rows in chosen])
-    chunks = _joined([part.block.chunks[rows] for part, rows in chosen])
-    counts = _joined([part.block.chunk_counts[rows] for part, rows in chosen])
-    revisions = _joined([part.block.revisions[rows] for part, rows in chosen])
-    hits: list[VectorHit] = []
-    seen: set[int] = set()
-    for position in np.lexsort((chunks, seqs, -scores)):
-        seq = int(seqs[position])
-        if seq in seen:
-            continue
-        seen.add(seq)
-        score, revision = float(scores[position]), int(revisions[position])
-        hits.append(VectorHit(seq, score, int(chunks[position]), int(counts[position]), revision))
-        if len(hits) == top_k:
-            break
-    return hits
 
 
 def _joined(pieces: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -240,7 +356,8 @@ def _joined(pieces: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def _exact(vectors: FloatRows, rows: IntColumn, probe: Probe) -> Scores:
     """Exact cosines of some rows, shape (len(rows),)."""
     if len(rows) <= RESCORED_ROWS_AT_ONCE:
-        exact: Scores = np.vecdot(vectors[rows].astype(np.float64), probe.wide).astype(np.float32)
+        wide = vectors.take(rows, axis=0).astype(np.float64)
+        exact: Scores = np.vecdot(wide, probe.wide).astype(np.float32)
         np.minimum(exact, 1.0, out=exact)
         np.maximum(exact, -1.0, out=exact)
         return exact

@@ -26,6 +26,7 @@ from semanticrecall_core.types.values import PartitionRows, VectorAnswer, Vector
 
 from .codes import Coder
 from .exactness import search
+from .parallel_scan import ScanThreads
 from .partition import Partition, Tuning
 from .rows import checked_block
 
@@ -69,6 +70,7 @@ class FaissVectorIndex:
         scale_clip: float = 0.30,
         partitions_bytes_max: int = PARTITIONS_BYTES_MAX,
         tuning: Tuning | None = None,
+        scan_threads: int = 1,
     ) -> None:
         """Make an empty index.
 
@@ -78,6 +80,7 @@ class FaissVectorIndex:
             scale_clip: coordinates beyond it are clipped in the codes; above 0. Decides speed only.
             partitions_bytes_max: memory beyond which the least recently used are forgotten.
             tuning: sizes; None is the measured ones.
+            scan_threads: cores that one search of a large partition may use, its caller's included.
 
         Raises:
             InvalidArgumentError: an argument out of its range.
@@ -92,6 +95,7 @@ class FaissVectorIndex:
         self._loader = loader
         self._coder = Coder(dimensions, scale_clip)
         self._tuning = tuning or Tuning()
+        self._scan_threads = ScanThreads(scan_threads - 1)
         self._bytes_max = partitions_bytes_max
         self._lock = threading.Lock()
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
@@ -106,7 +110,11 @@ class FaissVectorIndex:
             CorruptDataError: the record gave rows that are no vectors.
         """
         view = self._partition(resource_id).view
-        return search(view, query, self._dimensions, self._tuning)
+        return search(view, query, self._dimensions, self._tuning, self._scan_threads)
+
+    def close(self) -> None:
+        """End the threads that help with large searches; searches still work, without them."""
+        self._scan_threads.close()
 
     def partition_rows(self, resource_id: str) -> PartitionRows:
         """What the partition holds now, by (seq, chunk); for Verify."""

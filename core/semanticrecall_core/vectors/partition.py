@@ -37,6 +37,7 @@ class Tuning:
         dead_share_max: share of dead rows above which a part is written anew.
         margin_rows: candidates beyond twice top_k that are scored exactly at first.
         gather_rows_max: with at most so many rows allowed, those alone are read.
+        parallel_rows_min: from how many rows a search is shared out; docs/decisions/0012.
     """
 
     tail_rows_max: int = 512
@@ -45,6 +46,7 @@ class Tuning:
     dead_share_max: float = 0.3
     margin_rows: int = 24
     gather_rows_max: int = 512
+    parallel_rows_min: int = 32_768
 
 
 @dataclass(frozen=True, slots=True)
