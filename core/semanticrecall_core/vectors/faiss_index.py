@@ -3,7 +3,8 @@
 Commits arrive on one thread, in the record's order, and never wait for a load: changes of a
 resource that is being read are queued and applied before its partition can be searched. A change
 that the load has seen already is applied again, which changes nothing, because a put replaces all
-rows of its messages. A resource that is not in memory needs no change: the record has it. One
+rows of its messages. A partition that is read anew goes on to serve and to be changed until the
+other takes its place. A resource that is not in memory needs no change: the record has it. One
 without vectors is not kept in memory, so that asking for names that do not exist fills nothing.
 """
 
@@ -22,18 +23,27 @@ from semanticrecall_core.types.errors import (
     InvalidArgumentError,
     UnavailableError,
 )
-from semanticrecall_core.types.values import PartitionRows, VectorAnswer, VectorQuery
+from semanticrecall_core.types.values import (
+    PartitionImage,
+    PartitionRows,
+    VectorAnswer,
+    VectorQuery,
+)
 
 from .codes import Coder
 from .exactness import search
+from .loaded import LoadedPartition
 from .parallel_scan import ScanThreads
 from .partition import Partition, Tuning
-from .rows import checked_block
+from .rows import RowBlock, as_partition_rows, checked_block
 
 if TYPE_CHECKING:
     from semanticrecall_core.types.values import IntColumn
 
-Loader = Callable[[str], PartitionRows]
+    from .codes import CodeRows
+    from .codes import ErrorColumn as Errors
+
+Loader = Callable[[str], PartitionRows | LoadedPartition]
 Change = Callable[[Partition], None]
 
 DIMENSIONS_MAX = 8192
@@ -42,13 +52,21 @@ QUEUED_CHANGES_MAX = 4096
 LOAD_ATTEMPTS_MAX = 10
 
 
-class _Slot:
-    """One resource: being loaded while `partition` is None and `done` is not set."""
+_DONE = threading.Event()
+_DONE.set()
 
-    __slots__ = ("done", "error", "nbytes", "partition", "queue", "stale")
+
+class _Slot:
+    """One resource: being read, at first while `partition` is None, as long as `loading`.
+
+    What was read takes its place if no change made it `stale`.
+    """
+
+    __slots__ = ("done", "error", "loading", "nbytes", "partition", "queue", "stale")
 
     def __init__(self) -> None:
         self.done = threading.Event()
+        self.loading = True
         self.partition: Partition | None = None
         self.error: BaseException | None = None
         self.queue: list[Change] = []
@@ -76,7 +94,8 @@ class FaissVectorIndex:
 
         Args:
             dimensions: numbers in a vector, 1 to 8192.
-            loader: reads all current vectors of a resource from the record.
+            loader: reads all current vectors of a resource, from the record or from an image
+                and the record.
             scale_clip: coordinates beyond it are clipped in the codes; above 0. Decides speed only.
             partitions_bytes_max: memory beyond which the least recently used are forgotten.
             tuning: sizes; None is the measured ones.
@@ -118,17 +137,63 @@ class FaissVectorIndex:
 
     def partition_rows(self, resource_id: str) -> PartitionRows:
         """What the partition holds now, by (seq, chunk); for Verify."""
-        block = self._partition(resource_id).rows()
-        return PartitionRows(
-            seqs=block.seqs,
-            thread_keys=block.thread_keys,
-            times_ns=block.times_ns,
-            roles=block.roles,
-            chunks=block.chunks.astype(np.int64),
-            revisions=block.revisions,
-            vectors=block.vectors,
-            checksums=block.checksums,
+        return as_partition_rows(self._partition(resource_id).rows())
+
+    @property
+    def scale_clip(self) -> float:
+        """The parameter of the codes; those of an image made with another one are of no use."""
+        return self._coder.scale_clip
+
+    def partition_image(self, resource_id: str, generation: str) -> PartitionImage | None:
+        """The partition as it is in memory now; None where it is not loaded."""
+        with self._lock:
+            slot = self._slots.get(resource_id)
+            partition = None if slot is None else slot.partition
+        if partition is None:
+            return None
+        block, coded = partition.coded_rows()
+        return self._image(resource_id, generation, block, coded)
+
+    def image_of(self, resource_id: str, generation: str, rows: PartitionRows) -> PartitionImage:
+        """Rows of the record as an image.
+
+        Raises:
+            CorruptDataError: rows that are no vectors.
+        """
+        block = checked_block(rows, self._dimensions, CorruptDataError)
+        return self._image(resource_id, generation, block, self._coder.encode(block.vectors))
+
+    def _image(
+        self, resource_id: str, generation: str, block: RowBlock, coded: tuple[CodeRows, Errors]
+    ) -> PartitionImage:
+        return PartitionImage(
+            resource_id,
+            generation,
+            as_partition_rows(block),
+            codes=coded[0],
+            errors=coded[1],
+            scale_clip=self._coder.scale_clip,
         )
+
+    def reload(self, resource_id: str) -> bool:
+        """Read a loaded partition anew, beside the one that serves until then; False if it was not.
+
+        Not either if it was dropped or evicted meanwhile, or changed faster than it was read.
+
+        Raises:
+            SemanticRecallError: what the loader raises; the partition stays as it is.
+        """
+        with self._lock:
+            slot = self._slots.get(resource_id)
+            if slot is None or slot.loading:
+                return False
+            slot.loading = True
+        try:
+            return self._published(resource_id, slot, self._read(resource_id))
+        finally:
+            with self._lock:
+                slot.loading, slot.stale = False, False
+                slot.queue.clear()
 
     def partitions_loaded(self) -> int:
         """How many partitions are in memory."""
@@ -163,7 +228,7 @@ class FaissVectorIndex:
             if slot.partition is None:
                 slot.stale = True
                 slot.queue.clear()
-            else:
+            else:  # a reload in progress finds it gone
                 self._forget(resource_id, slot)
 
     def resource_changed(self, resource_id: str) -> None:
@@ -175,15 +240,16 @@ class FaissVectorIndex:
             if slot is None:
                 return
             partition = slot.partition
-            if partition is None:
+            if slot.loading:
                 slot.queue.append(change)
                 if len(slot.queue) > QUEUED_CHANGES_MAX:
                     slot.queue.clear()
                     slot.stale = True
+            if partition is None:
                 return
         change(partition)
         with self._lock:
-            if self._slots.get(resource_id) is slot:
+            if self._slots.get(resource_id) is slot and slot.partition is partition:
                 self._account(slot, partition)
                 self._evict(resource_id)
 
@@ -207,9 +273,7 @@ class FaissVectorIndex:
     def _load(self, resource_id: str, slot: _Slot) -> Partition:
         try:
             for _ in range(LOAD_ATTEMPTS_MAX):
-                rows = self._loader(resource_id)
-                block = checked_block(rows, self._dimensions, CorruptDataError)
-                partition = Partition(self._coder, self._tuning, block)
+                partition = self._read(resource_id)
                 if self._published(resource_id, slot, partition):
                     return partition
             raise UnavailableError("the resource changed faster than it could be read; try again")
@@ -220,22 +284,30 @@ class FaissVectorIndex:
             slot.done.set()
             raise
 
+    def _read(self, resource_id: str) -> Partition:
+        loaded = self._loader(resource_id)
+        if isinstance(loaded, PartitionRows):
+            loaded = LoadedPartition(loaded)
+        block = checked_block(loaded.rows, self._dimensions, CorruptDataError)
+        return Partition(self._coder, self._tuning, block, loaded.imaged)
+
     def _published(self, resource_id: str, slot: _Slot, partition: Partition) -> bool:
         """Apply what was queued, then let everyone have the partition; False: read it anew."""
         while True:
             with self._lock:
-                if slot.stale:
+                if slot.stale or self._slots.get(resource_id) is not slot:
                     slot.stale = False
                     return False
                 changes, slot.queue = slot.queue, []
                 if not changes:
-                    slot.partition = partition
+                    slot.partition, slot.loading = partition, False
                     if partition.view.searchable:
                         self._account(slot, partition)
                         self._evict(resource_id)
                     else:  # those who wait have it from the slot; later ones read the record
-                        del self._slots[resource_id]
+                        self._forget(resource_id, slot)
                     slot.done.set()
+                    slot.done = _DONE
                     return True
             for change in changes:
                 change(partition)

@@ -6,21 +6,26 @@ during a search crashes the process).
 
 Sealed parts are merged so that their number grows with the logarithm of the rows up to
 `segment_rows_max`, and linearly beyond; parts of which too many rows are dead are written anew.
+Neither is done to parts whose vectors are mapped from a snapshot, until nearly all of one is dead:
+it would bring their vectors into memory, and the next snapshot has them in one part anyway.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .codes import Coder
-from .rows import RowBlock, concatenate, empty_block
-from .segment import Part, Tail, merged, sealed
+from .codes import CodedRows, Coder
+from .loaded import CurrentImage
+from .rows import RowBlock, concatenate, empty_block, order_by_seq, sealed_block
+from .segment import Part, Tail, live, live_codes, merged, sealed
 
 if TYPE_CHECKING:
     from semanticrecall_core.types.values import IntColumn
+
+    from .codes import CodeRows, ErrorColumn
 
 PARTITION_OVERHEAD_BYTES = 8192
 """Python objects of a partition and its parts, rounded up."""
@@ -35,6 +40,7 @@ class Tuning:
         coded_rows_min: from how many rows a sealed part has codes; below, float32 is as quick.
         segment_rows_max: largest part made by merging or loading; bounds the writer's pauses.
         dead_share_max: share of dead rows above which a part is written anew.
+        mapped_dead_share_max: the same for a part whose vectors are mapped.
         margin_rows: candidates beyond twice top_k that are scored exactly at first.
         gather_rows_max: with at most so many rows allowed, those alone are read.
         parallel_rows_min: from how many rows a search is shared out; docs/decisions/0012.
@@ -44,6 +50,7 @@ class Tuning:
     coded_rows_min: int = 512
     segment_rows_max: int = 16_384
     dead_share_max: float = 0.3
+    mapped_dead_share_max: float = 0.9
     margin_rows: int = 24
     gather_rows_max: int = 512
     parallel_rows_min: int = 32_768
@@ -69,11 +76,19 @@ class Partition:
 
     __slots__ = ("_coder", "_sealed", "_tail", "_tail_part", "_tuning", "view")
 
-    def __init__(self, coder: Coder, tuning: Tuning, block: RowBlock) -> None:
-        """Seal what was read from the record (by (seq, chunk))."""
+    def __init__(
+        self,
+        coder: Coder,
+        tuning: Tuning,
+        block: RowBlock,
+        imaged: CurrentImage | None = None,
+    ) -> None:
+        """Seal what was read from the record (by (seq, chunk)) and from an image of it."""
         self._coder = coder
         self._tuning = tuning
         self._sealed: list[Part] = self._segments(block)
+        if imaged is not None:
+            self._sealed += self._imaged(imaged)
         self._tail = Tail(coder.dimensions, tuning.tail_rows_max)
         self._tail_part: Part | None = None
         self.view = View((), 0, 0)
@@ -109,6 +124,21 @@ class Partition:
         block = concatenate([part.live_block() for part in parts])
         return block.take(np.lexsort((block.chunks, block.seqs)))
 
+    def coded_rows(self) -> tuple[RowBlock, tuple[CodeRows, ErrorColumn]]:
+        """Everything alive, by (seq, chunk), with its codes and their errors."""
+        parts = self.view.parts
+        if not parts:
+            empty = empty_block(self._coder.dimensions)
+            return empty, self._coder.encode(empty.vectors)
+        block = concatenate([part.live_block() for part in parts])
+        pairs = [live_codes(part, self._coder) for part in parts]
+        codes = np.concatenate([pair[0] for pair in pairs])
+        errors = np.concatenate([pair[1] for pair in pairs])
+        order = order_by_seq(block.seqs, block.chunks)
+        if order is None:
+            return block, (codes, errors)
+        return block.take(order), (codes[order], errors[order])
+
     def _kill(self, seqs: IntColumn) -> None:
         self._sealed = [part.without(seqs) for part in self._sealed]
         if self._tail_part is not None:
@@ -121,8 +151,32 @@ class Partition:
         self._tail_part = None
 
     def _segments(self, block: RowBlock) -> list[Part]:
-        """Sealed parts of about `segment_rows_max` rows, no message split."""
+        """Sealed parts of about `segment_rows_max` rows."""
+        minimum = self._tuning.coded_rows_min
+        return [sealed(block.slice(*cut), self._coder, minimum) for cut in self._cuts(block)]
+
+    def _imaged(self, imaged: CurrentImage) -> list[Part]:
+        """Sealed parts of an image; its codes are taken as they are.
+
+        Mapped rows are coded however few they are, so that a search reads few of their vectors.
+        """
+        image, mapped = imaged.image, imaged.mapped
+        block = sealed_block(image.rows)
         parts: list[Part] = []
+        for start, stop in self._cuts(block):
+            current = imaged.current[start:stop]
+            if not bool(current.any()):
+                continue
+            coded = None
+            if mapped or stop - start >= self._tuning.coded_rows_min:
+                coded = CodedRows(self._coder, image.codes[start:stop], image.errors[start:stop])
+            part = replace(Part.whole(block.slice(start, stop), coded), mapped=mapped)
+            parts.append(live(part, current))
+        return parts
+
+    def _cuts(self, block: RowBlock) -> list[tuple[int, int]]:
+        """Where to part rows by (seq, chunk), no message split."""
+        cuts: list[tuple[int, int]] = []
         starts = np.flatnonzero(block.firsts)
         start = 0
         while start < len(block):
@@ -133,24 +187,24 @@ class Partition:
                 following = int(starts[after]) if after < len(starts) else len(block)
                 stop = max(border, following)
             stop = min(stop, len(block))
-            parts.append(sealed(block.slice(start, stop), self._coder, self._tuning.coded_rows_min))
+            cuts.append((start, stop))
             start = stop
-        return parts
+        return cuts
 
     def _tidy(self) -> None:
         """Drop, compact and merge parts as their sizes ask for it."""
         if self._tail_part is not None and not self._tail_part.rows:
             self._seal_tail()
+        mapped: list[Part] = []
         kept: list[Part] = []
         for part in self._sealed:
-            dead = len(part.block) - part.rows
             if not part.rows:
                 continue
-            if dead > self._tuning.dead_share_max * len(part.block):
+            if self._mostly_dead(part):
                 part = self._merged([part])
-            kept.append(part)
+            (mapped if part.mapped else kept).append(part)
         kept.sort(key=lambda part: part.rows)
-        self._sealed = kept
+        self._sealed = mapped + kept
         count, total = 1, kept[0].rows if kept else 0
         while count < len(kept) and (
             kept[count].rows <= 2 * total
@@ -159,7 +213,12 @@ class Partition:
             total += kept[count].rows
             count += 1
         if count > 1:
-            self._sealed = [*kept[count:], self._merged(kept[:count])]
+            self._sealed = [*mapped, *kept[count:], self._merged(kept[:count])]
+
+    def _mostly_dead(self, part: Part) -> bool:
+        tuning = self._tuning
+        share = tuning.mapped_dead_share_max if part.mapped else tuning.dead_share_max
+        return len(part.block) - part.rows > share * len(part.block)
 
     def _merged(self, parts: list[Part]) -> Part:
         return merged(parts, self._coder, self._tuning.coded_rows_min)

@@ -32,7 +32,8 @@ class RowBlock:
     """Rows of whole messages; arrays of one length, never changed once a reader can see them.
 
     Attributes:
-        seqs, thread_keys, times_ns, revisions, roles, chunks: as in `PartitionRows`, shape (n,).
+        seqs, thread_keys, times_ns, revisions, roles, chunks: as in `PartitionRows`, shape (n,);
+            `slim` may narrow them.
         chunk_counts: how many chunks the row's message has, shape (n,).
         firsts: True for the first row of each message, shape (n,).
         vectors: shape (n, dimensions), float32, C-contiguous.
@@ -63,17 +64,41 @@ class RowBlock:
         return RowBlock(*(getattr(self, name)[start:stop] for name in COLUMNS))
 
     def nbytes(self) -> int:
-        """Bytes of all columns."""
-        return len(self.seqs) * row_nbytes(self.vectors.shape[1])
+        """Bytes of all columns but the vectors."""
+        columns = (getattr(self, name) for name in COLUMNS if name != "vectors")
+        return sum(column.nbytes for column in columns if any(column.strides))
+
+    def slim(self) -> RowBlock:
+        """The same rows in less memory, to be kept for long.
+
+        Whole numbers are kept in 32 bits where all fit; the three columns about chunks in one
+        number each where no message has more than one.
+        """
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        for name in ("seqs", "thread_keys", "revisions"):
+            columns[name] = _narrow(columns[name])
+        if len(self) and int(self.chunk_counts.max()) == 1:
+            for name in ("chunks", "chunk_counts", "firsts"):
+                columns[name] = np.broadcast_to(columns[name][:1].copy(), len(self))
+        return RowBlock(**columns)
+
+
+def as_partition_rows(block: RowBlock) -> PartitionRows:
+    """A block as others see it."""
+    return PartitionRows(
+        seqs=block.seqs.astype(np.int64),
+        thread_keys=block.thread_keys.astype(np.int64),
+        times_ns=block.times_ns,
+        roles=block.roles,
+        chunks=block.chunks.astype(np.int64),
+        revisions=block.revisions.astype(np.int64),
+        vectors=block.vectors,
+        checksums=block.checksums,
+    )
 
 
 COLUMNS: tuple[str, ...] = tuple(RowBlock.__slots__)
 """The names of a block's arrays, in the order of its constructor."""
-
-
-def row_nbytes(dimensions: int) -> int:
-    """Bytes of one row of a block: its vector, five long columns, two short, two of a byte."""
-    return 4 * dimensions + 5 * 8 + 2 * 4 + 2
 
 
 def concatenate(blocks: Sequence[RowBlock]) -> RowBlock:
@@ -132,8 +157,6 @@ def checked_block(
     firsts[1:] = seqs[1:] != seqs[:-1]
     if bool(np.any((chunks[1:] == chunks[:-1]) & ~firsts[1:])):
         raise error("a message's chunk was given twice")
-    starts = np.flatnonzero(firsts)
-    lengths = np.append(starts[1:], count)[: len(starts)] - starts
     return RowBlock(
         seqs=seqs,
         thread_keys=_placed(np.ascontiguousarray(rows.thread_keys, np.int64), order),
@@ -141,10 +164,31 @@ def checked_block(
         revisions=_placed(np.ascontiguousarray(rows.revisions, np.int64), order),
         roles=_placed(np.ascontiguousarray(rows.roles, np.uint8), order),
         chunks=chunks,
-        chunk_counts=np.repeat(lengths, lengths).astype(np.int32),
+        chunk_counts=_chunk_counts(firsts),
         firsts=firsts,
         vectors=vectors,
         checksums=_placed(np.ascontiguousarray(rows.checksums, np.int64), order),
+    )
+
+
+def sealed_block(rows: PartitionRows) -> RowBlock:
+    """Rows that were checked when they were sealed, by (seq, chunk), as a block.
+
+    Their vectors are not read: they may be mapped from a file.
+    """
+    firsts = np.ones(len(rows.seqs), np.bool_)
+    firsts[1:] = rows.seqs[1:] != rows.seqs[:-1]
+    return RowBlock(
+        seqs=rows.seqs,
+        thread_keys=rows.thread_keys,
+        times_ns=rows.times_ns,
+        revisions=rows.revisions,
+        roles=rows.roles,
+        chunks=rows.chunks.astype(np.int32),
+        chunk_counts=_chunk_counts(firsts),
+        firsts=firsts,
+        vectors=rows.vectors,
+        checksums=rows.checksums,
     )
 
 
@@ -179,6 +223,18 @@ def order_by_seq(seqs: IntColumn, chunks: SmallColumn) -> IntColumn | None:
     if bool(((after > before) | ((after == before) & (chunks[1:] > chunks[:-1]))).all()):
         return None
     return np.lexsort((chunks, seqs))
+
+
+def _chunk_counts(firsts: BoolMask) -> SmallColumn:
+    starts = np.flatnonzero(firsts)
+    lengths = np.append(starts[1:], len(firsts))[: len(starts)] - starts
+    return np.repeat(lengths, lengths).astype(np.int32)
+
+
+def _narrow(column: IntColumn) -> IntColumn | SmallColumn:
+    if len(column) and int(column.min()) >= -(2**31) and int(column.max()) < 2**31:
+        return column.astype(np.int32)
+    return column
 
 
 def _placed(column: NDArray[Any], order: IntColumn | None) -> NDArray[Any]:

@@ -35,6 +35,7 @@ class Part:
         alive: which rows count, shape (n,); None is all.
         alive_bits: `alive` for FAISS; None where `coded` or `alive` is.
         rows, messages: how many are alive.
+        mapped: the vectors are a file's, not in memory: nothing may copy them into it needlessly.
     """
 
     block: RowBlock
@@ -44,12 +45,13 @@ class Part:
     alive_bits: NDArray[np.uint8] | None
     rows: int
     messages: int
+    mapped: bool = False
 
     @classmethod
-    def whole(cls, block: RowBlock, ordered: bool, coded: CodedRows | None) -> Part:
-        """A part of which everything is alive."""
+    def whole(cls, block: RowBlock, coded: CodedRows | None) -> Part:
+        """A sealed part of which everything is alive."""
         messages = int(np.count_nonzero(block.firsts))
-        return cls(block, ordered, coded, None, None, len(block), messages)
+        return cls(block.slim(), True, coded, None, None, len(block), messages)
 
     def without(self, seqs: IntColumn) -> Part:
         """This part with the messages `seqs` (sorted, unique) dead; itself if it has none."""
@@ -78,9 +80,11 @@ class Part:
         return self.block if self.alive is None else self.block.take(self.alive)
 
     def nbytes(self) -> int:
-        """Bytes held: columns, vectors, codes, masks."""
+        """Bytes held in memory: columns, codes, masks, and vectors that are not mapped."""
         masks = 0 if self.alive is None else self.alive.nbytes + len(self.alive) // 8
-        return self.block.nbytes() + masks + (0 if self.coded is None else self.coded.nbytes())
+        vectors = 0 if self.mapped else self.block.vectors.nbytes
+        coded = 0 if self.coded is None else self.coded.nbytes()
+        return self.block.nbytes() + masks + vectors + coded
 
 
 def packed(mask: BoolMask) -> NDArray[np.uint8]:
@@ -91,8 +95,21 @@ def packed(mask: BoolMask) -> NDArray[np.uint8]:
 def sealed(block: RowBlock, coder: Coder, coded_rows_min: int) -> Part:
     """A sealed part of a block that is by (seq, chunk)."""
     if len(block) < coded_rows_min:
-        return Part.whole(block, True, None)
-    return Part.whole(block, True, CodedRows(coder, *coder.encode(block.vectors)))
+        return Part.whole(block, None)
+    return Part.whole(block, CodedRows(coder, *coder.encode(block.vectors)))
+
+
+def live(part: Part, alive: BoolMask) -> Part:
+    """A part of which everything is alive, with only the rows of the mask alive."""
+    if bool(alive.all()):
+        return part
+    return replace(
+        part,
+        alive=alive,
+        alive_bits=packed(alive) if part.coded is not None else None,
+        rows=int(np.count_nonzero(alive)),
+        messages=int(np.count_nonzero(part.block.firsts & alive)),
+    )
 
 
 def merged(parts: Sequence[Part], coder: Coder, coded_rows_min: int) -> Part:
@@ -102,16 +119,17 @@ def merged(parts: Sequence[Part], coder: Coder, coded_rows_min: int) -> Part:
     if order is not None:
         block = block.take(order)
     if len(block) < coded_rows_min:
-        return Part.whole(block, True, None)
-    pairs = [_live_codes(part, coder) for part in parts]
+        return Part.whole(block, None)
+    pairs = [live_codes(part, coder) for part in parts]
     codes = np.concatenate([pair[0] for pair in pairs])
     errors = np.concatenate([pair[1] for pair in pairs])
     if order is not None:
         codes, errors = codes[order], errors[order]
-    return Part.whole(block, True, CodedRows(coder, codes, errors))
+    return Part.whole(block, CodedRows(coder, codes, errors))
 
 
-def _live_codes(part: Part, coder: Coder) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+def live_codes(part: Part, coder: Coder) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Codes and errors of the rows alive, in the part's order; made where it has none."""
     if part.coded is None:
         return coder.encode(part.live_block().vectors)
     errors = part.coded.errors
@@ -130,7 +148,7 @@ class Tail:
     def __init__(self, dimensions: int, rows_max: int) -> None:
         """An empty tail for at most `rows_max` rows."""
         self._rows_max = rows_max
-        self._arrays = empty_block(dimensions, min(rows_max, 16))
+        self._arrays = empty_block(dimensions)
         self._count = 0
 
     def room(self) -> int:
@@ -139,7 +157,7 @@ class Tail:
 
     def nbytes_unused(self) -> int:
         """Bytes allocated beyond the rows that are there."""
-        total = self._arrays.nbytes()
+        total = self._arrays.nbytes() + self._arrays.vectors.nbytes
         return total - total * self._count // max(1, len(self._arrays))
 
     def append(self, part: Part | None, block: RowBlock) -> Part:

@@ -1,0 +1,307 @@
+"""Snapshots in the background: when a partition's image is written anew, and when it must go.
+
+Promises:
+  - What is written is bounded: a resource is imaged again only when a tenth of its rows has changed
+    (and not few), or when it has been left alone for a while after a twentieth has. A message is
+    written about ten times on its way, however it came, and an import is not written while it runs.
+  - After a Forget or a move, the images of that resource are gone from the disk before the caller
+    is answered. Where that fails they are not used any more, and it is tried again until they are.
+  - One thread of the lowest priority; it pauses as long as it works.
+
+What happened before the process ended badly is not known here: whoever loads a partition tells how
+many of its rows no image had (`rows_changed`), and that counts as if they had changed just now.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import structlog
+
+from semanticrecall_core.types.errors import SemanticRecallError
+from semanticrecall_core.types.ports import MessageStore, SnapshotStore
+from semanticrecall_core.types.values import PartitionImage, PartitionRows, SnapshotStats
+
+if TYPE_CHECKING:
+    from semanticrecall_core.types.values import IntColumn
+
+LOWEST_PRIORITY = 19
+RESOURCES_TRACKED_MAX = 200_000
+MESSAGES_AT_ONCE = 2_000
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlan:
+    """When an image is written.
+
+    Attributes:
+        interval_s: how often it is looked for what is due; 0: nothing is ever written.
+        rows_min: a resource of fewer rows is as quick to read from the record: no image.
+        changed_rows_min, changed_share_min: due when so many rows have changed, and such a share.
+        quiet_s, quiet_share_min: also due after so long without a change, with such a share.
+        stop_seconds: how long `stop` may go on writing.
+        rows_at_once: images of about so many rows become one file; bounds how long a Forget waits.
+        mapped: an image that was written takes the place of the rows in memory.
+    """
+
+    interval_s: float = 60.0
+    rows_min: int = 256
+    changed_rows_min: int = 512
+    changed_share_min: float = 0.1
+    quiet_s: float = 300.0
+    quiet_share_min: float = 0.05
+    stop_seconds: float = 3.0
+    rows_at_once: int = 65_536
+    mapped: bool = False
+
+
+class ImagedPartitions(Protocol):
+    """The vector index as it is needed here."""
+
+    def partition_image(self, resource_id: str, generation: str) -> PartitionImage | None:
+        """The partition as it is in memory; None where it is not."""
+        ...
+
+    def image_of(self, resource_id: str, generation: str, rows: PartitionRows) -> PartitionImage:
+        """Rows of the record as an image."""
+        ...
+
+    def reload(self, resource_id: str) -> bool:
+        """Read a partition that is in memory anew, beside the one that serves."""
+        ...
+
+
+@dataclass(slots=True)
+class _Changed:
+    rows: int
+    last: float
+
+
+class Snapshotting:
+    """A `CommitListener` that counts changes, and the thread that writes images of them."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        snapshots: SnapshotStore,
+        partitions: ImagedPartitions,
+        generation: str,
+        plan: SnapshotPlan,
+    ) -> None:
+        """`generation` is the embedder's. Subscribe it after the vector index."""
+        self._store = store
+        self._snapshots = snapshots
+        self._partitions = partitions
+        self._generation = generation
+        self._plan = plan
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._changed: dict[str, _Changed] = {}
+        self._to_forget: set[str] = set()
+        self._failures = 0
+        self._stop_at: float | None = None
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
+
+    # ---- life ----
+
+    def start(self) -> None:
+        """Begin to write in the background."""
+        if self._plan.interval_s > 0:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is worth it, within the plan's time, and end the thread."""
+        with self._lock:
+            self._stop_at = time.monotonic() + self._plan.stop_seconds
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._snapshots.close()
+
+    def stats(self) -> SnapshotStats:
+        """What is on disk."""
+        return self._snapshots.stats()
+
+    def failures(self) -> int:
+        """Writes and removals that failed since the start."""
+        return self._failures
+
+    # ---- what changes ----
+
+    def vectors_put(self, resource_id: str, rows: PartitionRows) -> None:
+        """See CommitListener."""
+        self.rows_changed(resource_id, len(rows.seqs))
+
+    def vectors_removed(self, resource_id: str, seqs: IntColumn) -> None:
+        """See CommitListener."""
+        self.rows_changed(resource_id, len(seqs))
+
+    def resource_dropped(self, resource_id: str) -> None:
+        """See CommitListener. How much has changed is not told: enough."""
+        self.rows_changed(resource_id, self._plan.changed_rows_min)
+
+    def resource_changed(self, resource_id: str) -> None:
+        """See CommitListener. Only vectors matter here."""
+
+    def rows_changed(self, resource_id: str, rows: int) -> None:
+        """So many rows of a resource are not as its image has them."""
+        now = time.monotonic()
+        with self._lock:
+            known = self._changed.get(resource_id)
+            if known is not None:
+                known.rows += rows
+                known.last = now
+            elif len(self._changed) < RESOURCES_TRACKED_MAX:
+                # Beyond that it is found by whoever loads the partition next.
+                self._changed[resource_id] = _Changed(rows, now)
+
+    def forget(self, resource_id: str) -> None:
+        """Remove the images of a resource from the disk. What fails is logged and tried again."""
+        with self._lock:
+            self._to_forget.add(resource_id)
+        try:
+            self._forget_waiting()
+        except SemanticRecallError as error:
+            self._failed("snapshot_not_forgotten", error)
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+        except OSError:
+            _log.warning("snapshot_priority_not_lowered")
+        while not self._stopping():
+            self._wake.wait(self._plan.interval_s)
+            try:
+                self._forget_waiting()
+                self._write(self._due())
+            except Exception as error:
+                self._failed("snapshot_failed", error)
+
+    def _stopping(self) -> bool:
+        return self._stop_at is not None
+
+    def _out_of_time(self) -> bool:
+        return self._stop_at is not None and time.monotonic() >= self._stop_at
+
+    def _forget_waiting(self) -> None:
+        with self._lock:
+            waiting = sorted(self._to_forget)
+        if waiting:
+            self._snapshots.forget(waiting)
+            with self._lock:
+                self._to_forget.difference_update(waiting)
+
+    def _due(self) -> list[str]:
+        """Resources to be imaged now, the most changed first."""
+        plan, now = self._plan, time.monotonic()
+        imaged = self._snapshots.resources()
+        found: list[tuple[int, str]] = []
+        with self._lock:
+            for resource_id, changed in self._changed.items():
+                rows = imaged.get(resource_id, 0)
+                quiet = self._stopping() or now - changed.last >= plan.quiet_s
+                due = (
+                    changed.rows >= plan.quiet_share_min * rows
+                    if quiet
+                    else changed.rows >= max(plan.changed_rows_min, plan.changed_share_min * rows)
+                )
+                if due and resource_id not in self._to_forget:
+                    found.append((-changed.rows, resource_id))
+        found.sort()
+        return [resource_id for _, resource_id in found]
+
+    def _write(self, due: Sequence[str]) -> None:
+        """Write images of these, a file for every `rows_at_once` rows."""
+        waiting = deque(due)
+        while waiting and not self._out_of_time():
+            taken: dict[str, int] = {}
+            try:
+                written = self._snapshots.write(self._images(waiting, taken))
+            except SemanticRecallError as error:
+                for resource_id, rows in taken.items():
+                    self.rows_changed(resource_id, rows)
+                self._failed("snapshot_not_written", error)
+                return
+            _log.debug("snapshot_written", partitions=written)
+            if self._plan.mapped and not self._stopping():
+                self._map(list(taken))
+
+    def _images(self, waiting: deque[str], taken: dict[str, int]) -> Iterator[PartitionImage]:
+        """Images of the next resources; how many changes each has goes to `taken`."""
+        rows = 0
+        while waiting and rows < self._plan.rows_at_once and not self._out_of_time():
+            started = time.monotonic()
+            resource_id = waiting.popleft()
+            with self._lock:
+                changed = self._changed.pop(resource_id, None)
+            # Counted before it is read: what changes meanwhile is counted once more.
+            taken[resource_id] = 0 if changed is None else changed.rows
+            try:
+                image = self._image(resource_id)
+            except SemanticRecallError as error:
+                self._failed("snapshot_not_read", error)
+                continue
+            if image is not None:
+                rows += len(image.rows.seqs)
+                yield image
+            self._rest(started)
+
+    def _image(self, resource_id: str) -> PartitionImage | None:
+        """The resource as it is now; None where it is too small to be worth it."""
+        image = self._partitions.partition_image(resource_id, self._generation)
+        if image is None:
+            image = self._image_of_record(resource_id)
+        if image is None or len(image.rows.seqs) < self._plan.rows_min:
+            return None
+        return image
+
+    def _image_of_record(self, resource_id: str) -> PartitionImage | None:
+        """Read in slices: the record makes objects of each row, and recalls go on beside."""
+        live = self._store.row_checksums(resource_id)
+        if len(live.seqs) < self._plan.rows_min:
+            return None
+        seqs = np.unique(live.seqs)
+        pieces: list[PartitionRows] = []
+        for start in range(0, len(seqs), MESSAGES_AT_ONCE):
+            started = time.monotonic()
+            chosen = seqs[start : start + MESSAGES_AT_ONCE]
+            rows = self._store.load_rows(resource_id, chosen)
+            if len(rows.seqs):
+                pieces.append(rows)
+            self._rest(started)
+        if not pieces:
+            return None
+        names = PartitionRows.__slots__
+        joined = {name: np.concatenate([getattr(p, name) for p in pieces]) for name in names}
+        return self._partitions.image_of(resource_id, self._generation, PartitionRows(**joined))
+
+    def _map(self, resource_ids: Sequence[str]) -> None:
+        """Let the images take the place of the rows in memory."""
+        for resource_id in resource_ids:
+            started = time.monotonic()
+            try:
+                self._partitions.reload(resource_id)
+            except SemanticRecallError as error:
+                self._failed("snapshot_not_mapped", error)
+            self._rest(started)
+
+    def _rest(self, started: float) -> None:
+        """As long as was worked, so that at most half of one core is used; not when stopping."""
+        if not self._stopping():
+            self._wake.wait(time.monotonic() - started)
+
+    def _failed(self, event: str, error: Exception) -> None:
+        self._failures += 1
+        reason = getattr(error, "reason", type(error).__name__)
+        _log.warning(event, reason=reason)
