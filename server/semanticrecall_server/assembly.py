@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from semanticrecall_core.embedding.embedder import load_embedder
-from semanticrecall_core.embedding.threads import worker_threads
+from semanticrecall_core.embedding.scheduler import Scheduling
 from semanticrecall_core.engine import Engine, EngineLimits
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.messages.directory import DataDirectory
@@ -49,6 +49,11 @@ def _load_model(settings: Settings) -> Embedder:
         settings.model_cache_dir,
         settings.device.value,
         settings.cache_bytes_max,
+        scheduling=Scheduling(
+            queue_texts_max=settings.embed_queue_texts_max,
+            queue_tokens_max=settings.embed_queue_tokens_max,
+            batch_tokens_max=settings.embed_batch_tokens_max,
+        ),
     )
 
 
@@ -84,7 +89,7 @@ def _engine(settings: Settings, store: MessageStore, embedder: Embedder) -> Engi
         partitions_bytes_max=settings.partitions_bytes_max,
     )
     limits = EngineLimits(
-        embed_threads=settings.backlog_threads or worker_threads(),
+        embed_threads=settings.backlog_threads or embedder.passages_at_once,
         answer_bytes_max=settings.answer_bytes_max,
         filter_keys=frozenset(settings.filter_keys),
     )

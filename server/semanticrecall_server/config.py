@@ -179,7 +179,7 @@ class Settings(BaseSettings):
     )
     recall_threads: int = _setting(
         Group.CAPACITY,
-        "Threads that answer recalls. 0: as many as the CPU quota allows.",
+        "Threads that answer recalls. 0: as many as the CPU quota allows. Give a GPU more: 32.",
         default=0,
         ge=0,
         le=256,
@@ -193,7 +193,7 @@ class Settings(BaseSettings):
     )
     backlog_threads: int = _setting(
         Group.CAPACITY,
-        "Threads of low priority that embed messages. 0: as many as the CPU quota allows.",
+        "Threads of low priority that embed messages. 0: as many as keep the model busy.",
         default=0,
         ge=0,
         le=256,
@@ -242,6 +242,25 @@ class Settings(BaseSettings):
         "Bytes of requests waiting or worked on, for each of the three kinds.",
         default=256 * 1024 * 1024,
         ge=1024 * 1024,
+    )
+    embed_queue_texts_max: int = _setting(
+        Group.CAPACITY,
+        "Queries and messages, each, that may wait for the model; more are refused at once.",
+        default=1_024,
+        ge=1,
+    )
+    embed_queue_tokens_max: int = _setting(
+        Group.CAPACITY,
+        "Tokens of the queries and messages, each, that may wait for the model.",
+        default=262_144,
+        ge=512,
+    )
+    embed_batch_tokens_max: int = _setting(
+        Group.CAPACITY,
+        "Tokens, padding too, in one run of an fp32 model. 0: 512 on the processor, 8192 on CUDA.",
+        default=0,
+        ge=0,
+        le=1_000_000,
     )
     cache_bytes_max: int = _setting(
         Group.CAPACITY, "Bytes of cached embeddings.", default=64 * 1024 * 1024, ge=0

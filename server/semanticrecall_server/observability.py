@@ -182,7 +182,7 @@ def bytes_in(directory: Path) -> int:
 
 def engine_readings(engine: Engine) -> list[Reading]:
     """What the engine counts by itself."""
-    cache = engine.cache_stats()
+    cache, scheduler = engine.cache_stats(), engine.scheduler_stats()
     return [
         Reading("pending_messages", "Messages that wait to be embedded.", engine.pending()),
         Reading("embed_failures", "Failed embeddings.", engine.embed_failures(), True),
@@ -192,6 +192,12 @@ def engine_readings(engine: Engine) -> list[Reading]:
         Reading("cache_hits", "Look-ups that found a vector.", cache.hits, True),
         Reading("cache_misses", "Look-ups that did not.", cache.misses, True),
         Reading("cache_evictions", "Vectors dropped for room.", cache.evictions, True),
+        Reading("embed_queue_texts", "Texts that wait for the model.", scheduler.queued_texts),
+        Reading("embed_queue_tokens", "Tokens of those texts.", scheduler.queued_tokens),
+        Reading("embed_running_texts", "Texts in the model now.", scheduler.running_texts),
+        Reading("embed_batches", "Runs of the model.", scheduler.batches, True),
+        Reading("embed_batched_texts", "Texts in those runs.", scheduler.batched_texts, True),
+        Reading("embed_refused", "Texts refused: full queue.", scheduler.refused, True),
     ]
 
 

@@ -8,12 +8,14 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from semanticrecall_core.embedding.embedder import OnnxEmbedder, load_embedder
+from semanticrecall_core.embedding.scheduler import Scheduling
 from semanticrecall_core.embedding.session import EncoderSession
 from semanticrecall_core.types.errors import (
     CancelledError,
@@ -32,7 +34,13 @@ LONG = " ".join(f"{word} {n}" for n in range(120) for word in ("blue harbour", "
 
 
 class Subject:
-    """An embedder, fresh ones like it, and control over its runs."""
+    """An embedder, fresh ones like it, and control over its runs.
+
+    Attributes:
+        tolerance: how far a number of a text's vector may be from what it is alone.
+    """
+
+    tolerance = 0.0
 
     def __init__(self, make: Callable[[], Embedder]) -> None:
         self.make = make
@@ -80,18 +88,18 @@ class OnnxSubject(Subject):
         self._runs = 0
         self._gate: Gate | None = None
         self._failing = False
-        run = EncoderSession.run
+        run_batch = EncoderSession.run_batch
 
-        def watched(session: EncoderSession, ids: object) -> object:
-            self._runs += 1
+        def watched(session: EncoderSession, texts: list[object]) -> object:
+            self._runs += len(texts)
             if (gate := self._gate) is not None:
                 gate.entered.set()
                 assert gate.release.wait(WAIT)
             if self._failing:
                 raise EmbeddingFailedError("the model failed")
-            return run(session, ids)  # type: ignore[arg-type]
+            return run_batch(session, texts)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(EncoderSession, "run", watched)
+        monkeypatch.setattr(EncoderSession, "run_batch", watched)
 
     def hold(self) -> Gate:
         self._gate = Gate()
@@ -107,13 +115,30 @@ class OnnxSubject(Subject):
         return self._runs
 
 
-@pytest.fixture(params=["fake", "tiny", pytest.param("default", marks=pytest.mark.model)])
+def one_by_one() -> OnnxEmbedder:
+    model = tiny_model.model()
+    return OnnxEmbedder(replace(model, spec=replace(model.spec, quantisation="int8")), device="cpu")
+
+
+def batched() -> OnnxEmbedder:
+    graph = tiny_model.graph(output="last_hidden_state", inputs=("input_ids", "attention_mask"))
+    # One worker, so that batches form.
+    scheduling = Scheduling(runs_max=1)
+    return OnnxEmbedder(tiny_model.model(graph_bytes=graph), device="cpu", scheduling=scheduling)
+
+
+@pytest.fixture(
+    params=["fake", "one by one", "batched", pytest.param("default", marks=pytest.mark.model)]
+)
 def subject(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Subject]:
     made: Subject
     if request.param == "fake":
         made = FakeSubject()
-    elif request.param == "tiny":
-        made = OnnxSubject(lambda: OnnxEmbedder(tiny_model.model(), device="cpu"), monkeypatch)
+    elif request.param == "one by one":
+        made = OnnxSubject(one_by_one, monkeypatch)
+    elif request.param == "batched":
+        made = OnnxSubject(batched, monkeypatch)
+        made.tolerance = 1e-5
     else:
         made = OnnxSubject(lambda: load_embedder(None, None, "cpu"), monkeypatch)
     yield made
@@ -180,22 +205,26 @@ def test_a_long_query_is_cut_and_says_so(subject: Subject) -> None:
 def test_the_same_text_is_the_same_vector_whatever_runs_beside_it(subject: Subject) -> None:
     texts = [f"the {n} {word} harbour" for n in range(6) for word in ("blue", "dark", "nine")]
     quiet, beside = subject.make(), subject.make()
-    alone = {text: quiet.embed_query(text, budget()).vectors.tobytes() for text in texts}
+    alone = {text: quiet.embed_query(text, budget()).vectors for text in texts}
     start = threading.Barrier(16)
 
-    def work(seed: int) -> list[tuple[str, bytes]]:
+    def work(seed: int) -> list[tuple[str, NDArray[np.float32]]]:
         order = random.Random(seed).sample(texts, len(texts))
         start.wait(WAIT)
         answers = []
         for position, text in enumerate(order):
             embed = beside.embed_query if (position + seed) % 2 else beside.embed_passage
-            answers.append((text, embed(text, budget()).vectors.tobytes()))
+            answers.append((text, embed(text, budget()).vectors))
         return answers
 
     with ThreadPoolExecutor(16) as pool:
         for answers in pool.map(work, range(16)):
             assert len(answers) == len(texts)
-            assert all(alone[text] == vector for text, vector in answers)
+            for text, vectors in answers:
+                assert np.abs(vectors - alone[text]).max() <= subject.tolerance
+    stats = beside.scheduler_stats()
+    assert stats.batched_texts >= stats.batches > 0
+    assert (stats.queued_texts, stats.queued_tokens, stats.refused) == (0, 0, 0)
 
 
 def test_identical_queries_at_once_cost_one_run(subject: Subject) -> None:
@@ -366,3 +395,12 @@ def test_the_identity_is_stable_and_readable(subject: Subject) -> None:
     assert first.index_identity == second.index_identity
     assert re.fullmatch(rf"[^@]+@[^/]+/{first.dimensions}(/.+)?", first.index_identity)
     assert first.device == "cpu"
+
+
+def test_it_is_healthy_and_says_what_keeps_it_busy(subject: Subject) -> None:
+    assert subject.embedder.healthy
+    before = subject.embedder.scheduler_stats().batched_texts
+    subject.embedder.embed_query("hello", budget())
+    subject.embedder.embed_query("hello", budget())
+    assert subject.embedder.scheduler_stats().batched_texts == before + 1
+    assert subject.embedder.passages_at_once >= 1

@@ -18,7 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semanticrecall_core.types.errors import EmbeddingFailedError, InvalidArgumentError
-from semanticrecall_core.types.values import CacheStats, CallBudget, EmbeddedText, EmbedRole
+from semanticrecall_core.types.values import (
+    CacheStats,
+    CallBudget,
+    EmbeddedText,
+    EmbedRole,
+    SchedulerStats,
+)
 
 FloatRows = NDArray[np.float32]
 
@@ -58,6 +64,7 @@ class FakeEmbedder:
     """Implements the `Embedder` port.
 
     Attributes:
+        healthy: as the port's; nothing follows from it here.
         runs: how often a window was computed.
         texts_run: the windows computed, in order.
     """
@@ -75,6 +82,8 @@ class FakeEmbedder:
         self.generation = f"{generation}/{dimensions}"
         self.index_identity = self.generation
         self.device = "cpu"
+        self.healthy = True
+        self.passages_at_once = 2
         self.runs = 0
         self.texts_run: list[str] = []
         self._window = window_words
@@ -160,6 +169,11 @@ class FakeEmbedder:
         with self._lock:
             size = sum(row.nbytes for row in self._cache.values())
             return CacheStats(len(self._cache), size, self._hits, self._misses, 0)
+
+    def scheduler_stats(self) -> SchedulerStats:
+        """Nothing ever waits."""
+        with self._lock:
+            return SchedulerStats(batches=self.runs, batched_texts=self.runs)
 
     # Inside -------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from semanticrecall_core.types.values import (
     RecallInfo,
     RecallQuery,
     Role,
+    SchedulerStats,
     Status,
     StoredMessage,
     StoreStats,
@@ -236,6 +237,9 @@ class FakeEngine:
 
     def cache_stats(self) -> CacheStats:
         return CacheStats(1, 2, 3, 4, 5)
+
+    def scheduler_stats(self) -> SchedulerStats:
+        return SchedulerStats(1, 2, 3, 4, 5, 6)
 
     def partitions_loaded(self) -> int:
         return 9

@@ -1,9 +1,9 @@
-"""Texts to unit vectors on the calling thread: chunking, cache, single-flight, ONNX.
+"""Texts to unit vectors: chunking, cache, single-flight, scheduling, ONNX.
 
-Queries and passages have a session each, so that a query never waits for a lock that a passage
-holds on a thread of low priority; for the same reason they do not share flights. They do share
-the cache: a vector depends on (prompt, chunk text) and on nothing else, but what one owner has
-cached is never looked up for another.
+Queries and passages have a session each on the processor, so that a query never waits for a lock
+that a passage holds on a thread of low priority; for the same reason they share neither flights nor
+a queue. They do share the cache: a vector depends on (prompt, chunk text) and on nothing else, but
+what one owner has cached is never looked up for another.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ import numpy as np
 import structlog
 
 from ..types.errors import EmbeddingFailedError, InvalidArgumentError, ModelUnavailableError
-from ..types.values import CacheStats, CallBudget, EmbeddedText, EmbedRole
+from ..types.values import CacheStats, CallBudget, EmbeddedText, EmbedRole, SchedulerStats
+from .batching import batches_agree, batching_scheduler
 from .cache import CachedVector, CacheKey, VectorCache
 from .chunking import Chunk, chunks_of
 from .encoder_model import EncoderModel, refuse_external_data
 from .folder import read_model_folder
 from .manifest import ModelFiles
 from .provision import find_model
+from .scheduler import DEFAULT_SCHEDULING, Scheduler, Scheduling, SlotScheduler
 from .session import Device, EncoderSession, choose_device
 from .single_flight import SingleFlight
+from .spec import ModelSpec
 from .tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ CACHE_BYTES_DEFAULT = 64 * 1024 * 1024
 _SELF_TEST_TEXT = "The quick brown fox jumps over the lazy dog."
 _WARM_UP_TEXT = "warm up the longest window there is "
 _SPECIAL_TOKENS_MAX = 4
+_BATCH_TEST_TEXTS = ("Hello!", "Where did we leave the boat last summer?", _SELF_TEST_TEXT * 3)
 
 _log = structlog.get_logger(__name__)
 
@@ -49,6 +53,7 @@ class OnnxEmbedder:
         model: verified in memory.
         device: "cpu", "cuda" or "auto".
         cache_bytes_max: of keys and vectors kept; 0 keeps none.
+        scheduling: bounds of what waits and runs.
 
     Raises ModelUnavailableError when the model cannot be opened on the device asked, or gives
     other vectors than it should.
@@ -60,6 +65,7 @@ class OnnxEmbedder:
         *,
         device: str = "auto",
         cache_bytes_max: int = CACHE_BYTES_DEFAULT,
+        scheduling: Scheduling = DEFAULT_SCHEDULING,
     ) -> None:
         spec = model.spec
         refuse_external_data(model.graph)
@@ -68,6 +74,7 @@ class OnnxEmbedder:
             EmbedRole.QUERY: spec.query_prompt,
             EmbedRole.PASSAGE: spec.passage_prompt,
         }
+        self._device: Device
         self._device, self._sessions = _open_sessions(model, device)
         self._dimensions = spec.dimensions
         self._generation = model.generation
@@ -75,6 +82,7 @@ class OnnxEmbedder:
         self._cache = VectorCache(cache_bytes_max)
         self._flights = SingleFlight[tuple[EmbedRole, CacheKey], CachedVector]()
         self._self_test(model)
+        self._scheduler = self._choose_scheduler(spec, scheduling)
         _log.info(
             "embedding.ready",
             model=self._index_identity,
@@ -82,6 +90,7 @@ class OnnxEmbedder:
             device_asked=device,
             quantisation=spec.quantisation,
             probes=len(model.probes),
+            batched=not isinstance(self._scheduler, SlotScheduler),
         )
 
     @property
@@ -104,11 +113,21 @@ class OnnxEmbedder:
         """Where it runs: "cpu" or "cuda"."""
         return self._device
 
+    @property
+    def healthy(self) -> bool:
+        """False once a thread that embeds has died."""
+        return self._scheduler.healthy
+
+    @property
+    def passages_at_once(self) -> int:
+        """How many callers with a passage each keep it busy."""
+        return self._scheduler.passages_at_once
+
     def embed_query(self, text: str, budget: CallBudget, owner: str = "") -> EmbeddedText:
         """One vector, shape (1, dimensions); text longer than the window is cut.
 
         Raises InvalidArgumentError for a text without tokens, EmbeddingFailedError,
-        DeadlineExceededError, CancelledError.
+        ResourceExhaustedError, UnavailableError, DeadlineExceededError, CancelledError.
         """
         return self.embed_window(text, EmbedRole.QUERY, budget, owner)
 
@@ -156,6 +175,10 @@ class OnnxEmbedder:
         """State of the cache."""
         return self._cache.stats()
 
+    def scheduler_stats(self) -> SchedulerStats:
+        """What waits and what has run."""
+        return self._scheduler.stats()
+
     def _chunks(self, role: EmbedRole, text: str) -> Iterator[Chunk]:
         return chunks_of(self._tokenizer, self._prompts[role], text)
 
@@ -192,7 +215,8 @@ class OnnxEmbedder:
             mark = self._cache.begin_miss()
             if len(chunk.ids) > self._tokenizer.max_tokens:
                 raise EmbeddingFailedError("a chunk is longer than the model's window")
-            entry = CachedVector(self._sessions[role].run(chunk.ids), len(chunk.ids))
+            vector = self._scheduler.run(role, chunk.ids, budget)
+            entry = CachedVector(vector, len(chunk.ids))
             self._cache.put(key, entry, mark)
             fresh = True
             return entry
@@ -225,6 +249,15 @@ class OnnxEmbedder:
         if self._device == "cpu" and not np.array_equal(vectors[0], vectors[1]):
             raise _self_test_failed("gives different vectors in two sessions")
 
+    def _choose_scheduler(self, spec: ModelSpec, scheduling: Scheduling) -> Scheduler:
+        """Batches where they give the vectors that single runs give; else slots."""
+        texts = [self._tokenizer.encode("", text).ids for text in _BATCH_TEST_TEXTS]
+        if spec.quantisation == "fp32":
+            if batches_agree(self._sessions[EmbedRole.QUERY], texts):
+                return batching_scheduler(self._sessions, self._device, scheduling)
+            _log.warning("embedding.batches_unusable")
+        return SlotScheduler(self._sessions, scheduling)
+
     def _bare_vector(self, role: EmbedRole, text: str) -> FloatRows:
         """The vector of a short text without prompt, past the cache."""
         return self._sessions[role].run(self._tokenizer.encode("", text).ids)
@@ -233,17 +266,21 @@ class OnnxEmbedder:
 def _open_sessions(
     model: EncoderModel, asked: str
 ) -> tuple[Device, dict[EmbedRole, EncoderSession]]:
-    """A session for each role, all on one device; only "auto" may end on another one."""
+    """The session of each role, all on one device; only "auto" may end on another one.
+
+    A GPU runs one text or batch after the other, and its memory is dear: there both roles share
+    one.
+    """
     spec = model.spec
     device = choose_device(asked, spec.quantisation)
 
     def opened(on: Device) -> dict[EmbedRole, EncoderSession]:
-        return {
-            role: EncoderSession(
+        def one() -> EncoderSession:
+            return EncoderSession(
                 model.graph, device=on, pooling=spec.pooling, dimensions=spec.dimensions
             )
-            for role in EmbedRole
-        }
+
+        return dict.fromkeys(EmbedRole, one()) if on == "cuda" else {r: one() for r in EmbedRole}
 
     try:
         return device, opened(device)
@@ -279,6 +316,7 @@ def load_embedder(
     cache_dir: Path | None,
     device: str = "auto",
     cache_bytes_max: int = CACHE_BYTES_DEFAULT,
+    scheduling: Scheduling = DEFAULT_SCHEDULING,
 ) -> OnnxEmbedder:
     """Open the default model, or one's own folder, ready to serve. Fetches nothing.
 
@@ -290,6 +328,7 @@ def load_embedder(
             their vectors are of different generations. "auto" takes cuda only if the fp32 graph
             is installed.
         cache_bytes_max: of the vector cache.
+        scheduling: bounds of what waits and runs.
 
     Raises ModelUnavailableError; its message says what to type.
     """
@@ -297,7 +336,9 @@ def load_embedder(
         model = read_model_folder(model_folder, cache_dir)
     else:
         model = EncoderModel.of_files(_default_files(cache_dir, device))
-    return OnnxEmbedder(model, device=device, cache_bytes_max=cache_bytes_max)
+    return OnnxEmbedder(
+        model, device=device, cache_bytes_max=cache_bytes_max, scheduling=scheduling
+    )
 
 
 def _default_files(cache_dir: Path | None, asked: str) -> ModelFiles:

@@ -1,12 +1,14 @@
-"""One ONNX graph on one device: token ids to a unit vector, checked.
+"""One ONNX graph on one device: token ids to unit vectors, checked.
 
-One text a run: the int8 graph takes the range of an activation over the whole batch, so a text's
-vector would depend on its neighbours. One thread a run, the caller's own: no pool, no spinning.
+A batch is for fp32 only: the int8 graph takes the range of an activation over the whole batch, so a
+text's vector would depend on its neighbours. One thread a run, the caller's own: no pool, no
+spinning (measured on fp32: a second thread that does not spin gains nothing).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,7 +17,11 @@ from .runtime_environment import onnxruntime
 from .spec import Pooling, Quantisation
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ..types.values import FloatRows, IntColumn
+
+    IntRows = NDArray[np.int64]
 
 Device = Literal["cpu", "cuda"]
 DEVICES = ("auto", "cpu", "cuda")
@@ -80,6 +86,11 @@ class EncoderSession:
         self._types = "token_type_ids" in inputs
         self._output, self._pooled = _choose_output(self._session)
 
+    @property
+    def takes_padding(self) -> bool:
+        """Texts of different lengths can share a run: the graph takes a mask."""
+        return self._mask
+
     def run(self, ids: IntColumn) -> FloatRows:
         """The unit vector of one text.
 
@@ -91,37 +102,71 @@ class EncoderSession:
 
         Raises EmbeddingFailedError when the model fails or gives something unusable.
         """
-        row = np.ascontiguousarray(ids, dtype=np.int64)[np.newaxis]
-        feed = {"input_ids": row}
+        (vector,) = self.run_batch([ids])
+        if isinstance(vector, EmbeddingFailedError):
+            raise vector
+        return vector
+
+    def run_batch(self, texts: Sequence[IntColumn]) -> list[FloatRows | EmbeddingFailedError]:
+        """The unit vector of each text, in one run, or what is wrong with it.
+
+        Args:
+            texts: as in `run`; 1 or more, all of one length unless `takes_padding`.
+
+        Raises EmbeddingFailedError when the run fails as a whole.
+        """
+        ids, mask = _padded(texts)
+        feed = {"input_ids": ids}
         if self._mask:
-            feed["attention_mask"] = np.ones_like(row)
+            feed["attention_mask"] = mask
         if self._types:
-            feed["token_type_ids"] = np.zeros_like(row)
+            feed["token_type_ids"] = np.zeros_like(ids)
         try:
             outputs = self._session.run([self._output], feed)
         except Exception as error:  # onnxruntime's exceptions have no common base
             # Its text names nodes and shapes; the class is enough to act on.
             raise EmbeddingFailedError(f"the model failed: {type(error).__name__}") from None
-        return self._unit(outputs[0], row.shape[1])
-
-    def _unit(self, output: Any, tokens: int) -> FloatRows:
-        values = np.asarray(output, dtype=np.float32)
-        if not self._pooled:
-            if values.ndim != 3 or values.shape[:2] != (1, tokens):
-                raise EmbeddingFailedError("the model gave token vectors of a wrong shape")
-            mean = values.mean(axis=1, dtype=np.float64).astype(np.float32)
-            values = values[:, 0] if self._pooling == "cls" else mean
-        if values.ndim != 2 or values.shape[0] != 1 or self._dimensions not in (0, values.shape[1]):
+        rows = self._pool(np.asarray(outputs[0], dtype=np.float32), mask)
+        if rows.ndim != 2 or len(rows) != len(ids) or self._dimensions not in (0, rows.shape[1]):
             raise EmbeddingFailedError("the model gave a vector of a wrong shape")
-        vector = values[0].astype(np.float64)
-        length = float(np.sqrt(vector @ vector))
-        if not np.isfinite(length):
-            raise EmbeddingFailedError("the model gave a vector that is not finite")
-        if length < _LENGTH_MIN:
-            raise EmbeddingFailedError("the model gave a vector of zeros")
-        unit: FloatRows = (vector / length).astype(np.float32)
-        unit.flags.writeable = False
-        return unit
+        return [_unit(row) for row in rows]
+
+    def _pool(self, output: FloatRows, mask: IntRows) -> FloatRows:
+        if self._pooled:
+            return output
+        if output.ndim != 3 or output.shape[:2] != mask.shape:
+            raise EmbeddingFailedError("the model gave token vectors of a wrong shape")
+        if self._pooling == "cls":
+            return output[:, 0]
+        is_token = True if mask.all() else mask.astype(bool)[:, :, np.newaxis]
+        mean: FloatRows = output.mean(axis=1, dtype=np.float64, where=is_token).astype(np.float32)
+        return mean
+
+
+def _padded(texts: Sequence[IntColumn]) -> tuple[IntRows, IntRows]:
+    """Token ids and mask, both int64, shape (texts, longest)."""
+    if len(texts) == 1:
+        ids = np.ascontiguousarray(texts[0], dtype=np.int64)[np.newaxis]
+        return ids, np.ones_like(ids)
+    longest = max(len(text) for text in texts)
+    ids = np.zeros((len(texts), longest), dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, text in enumerate(texts):
+        ids[row, : len(text)] = text
+        mask[row, : len(text)] = 1
+    return ids, mask
+
+
+def _unit(row: FloatRows) -> FloatRows | EmbeddingFailedError:
+    vector = row.astype(np.float64)
+    length = float(np.sqrt(vector @ vector))
+    if not np.isfinite(length):
+        return EmbeddingFailedError("the model gave a vector that is not finite")
+    if length < _LENGTH_MIN:
+        return EmbeddingFailedError("the model gave a vector of zeros")
+    unit: FloatRows = (vector / length).astype(np.float32)
+    unit.flags.writeable = False
+    return unit
 
 
 def _open(graph: bytes, device: Device) -> onnxruntime.InferenceSession:

@@ -1,4 +1,4 @@
-"""How many cores this process may use, control-group quotas included.
+"""How many cores this process may use, control-group quotas included; a thread's priority.
 
 Neither `os.cpu_count` nor the affinity mask shows a quota, so both control-group generations are
 read. Sources: Linux `cgroup-v2.rst` (`cpu.max`: "$MAX $PERIOD", "max" is none), `sched-bwc.rst`
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from pathlib import Path, PurePosixPath
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -16,6 +17,8 @@ CGROUP_OF_SELF = Path("/proc/self/cgroup")
 
 WORKERS_MAX = 64
 """No pool of this process is sized above this, whatever the machine."""
+LOWEST_PRIORITY = 19
+"""Of the operating system's; 0 is the usual one."""
 
 
 def cpu_quota(
@@ -43,6 +46,15 @@ def worker_threads(cores: float | None = None) -> int:
     """Threads for one pool of compute-bound work: the quota rounded up, 1 to WORKERS_MAX."""
     available = cpu_quota() if cores is None else cores
     return max(1, min(WORKERS_MAX, math.ceil(available)))
+
+
+def lower_priority() -> bool:
+    """Give the calling thread the lowest priority; False where the system does not let it."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+    except (AttributeError, OSError):
+        return False
+    return True
 
 
 def _affinity() -> int:

@@ -29,6 +29,7 @@ from semanticrecall_core.types.values import (
     MessageDraft,
     RecallAnswer,
     RecallQuery,
+    SchedulerStats,
     StoredMessage,
     StoreStats,
     ThreadSummary,
@@ -136,8 +137,8 @@ class Engine:
         self._store.close()
 
     def healthy(self) -> bool:
-        """The store accepts writes and every embedding thread lives."""
-        return self._store.healthy and self._backlog.healthy()
+        """The store accepts writes, and everything that embeds lives."""
+        return self._store.healthy and self._backlog.healthy() and self._embedder.healthy
 
     # ---- the two calls that matter ----
 
@@ -250,6 +251,10 @@ class Engine:
     def cache_stats(self) -> CacheStats:
         """State of the embedding cache."""
         return self._embedder.cache_stats()
+
+    def scheduler_stats(self) -> SchedulerStats:
+        """What waits to be embedded, in whichever call, and what has run."""
+        return self._embedder.scheduler_stats()
 
     def partitions_loaded(self) -> int:
         """Partitions in memory."""

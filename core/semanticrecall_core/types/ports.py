@@ -24,6 +24,7 @@ from .values import (
     PartitionRows,
     PendingRow,
     RowChecksums,
+    SchedulerStats,
     SnapshotStats,
     StoredMessage,
     StoreStats,
@@ -212,10 +213,14 @@ class MessageStore(Protocol):
 
 
 class Embedder(Protocol):
-    """Texts to unit vectors. Thread-safe; runs on the calling thread.
+    """Texts to unit vectors. Thread-safe; the calling thread waits for its vector.
 
-    Promise: the same text in the same role always gives the same vector, whatever runs beside it;
-    what is returned is finite and has unit length, else EmbeddingFailedError.
+    Promise: the same text in the same role always gives the same vector, whatever runs beside it:
+    to the bit where texts run one by one, and within 1e-5 of each number where they share a run.
+    What is returned is finite and has unit length, else EmbeddingFailedError.
+
+    A full queue raises ResourceExhaustedError (QUEUE_FULL) at once; an embedder that is not
+    healthy raises UnavailableError.
     """
 
     @property
@@ -236,6 +241,16 @@ class Embedder(Protocol):
     @property
     def device(self) -> str:
         """Where it runs: "cpu" or "cuda"."""
+        ...
+
+    @property
+    def healthy(self) -> bool:
+        """False once it needs a restart; every call fails from then on."""
+        ...
+
+    @property
+    def passages_at_once(self) -> int:
+        """How many callers with a passage each keep it busy; 1 or more."""
         ...
 
     def embed_query(self, text: str, budget: CallBudget, owner: str = "") -> EmbeddedText:
@@ -265,6 +280,10 @@ class Embedder(Protocol):
 
     def cache_stats(self) -> CacheStats:
         """State of the cache."""
+        ...
+
+    def scheduler_stats(self) -> SchedulerStats:
+        """What waits and what has run."""
         ...
 
 

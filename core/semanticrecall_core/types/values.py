@@ -371,6 +371,36 @@ class CacheStats:
     hits: int
     misses: int
     evictions: int
+    disk_entries: int = 0
+    disk_bytes: int = 0
+    disk_hits: int = 0
+    disk_evictions: int = 0
+    disk_damaged: int = 0
+
+    @property
+    def hit_ratio(self) -> float:
+        """Hits among look-ups, 0 to 1; 0 before the first."""
+        return self.hits / max(1, self.hits + self.misses)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStats:
+    """What waits to be embedded and what has run.
+
+    Attributes:
+        queued_texts, queued_tokens: waiting now, in all queues.
+        running_texts: in hand now.
+        batches: runs of the model since the start; a text that runs alone is a batch of one.
+        batched_texts: texts in those; divided by `batches` it is the mean size.
+        refused: texts refused because their queue was full.
+    """
+
+    queued_texts: int = 0
+    queued_tokens: int = 0
+    running_texts: int = 0
+    batches: int = 0
+    batched_texts: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

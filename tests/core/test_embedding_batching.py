@@ -1,0 +1,522 @@
+"""Micro-batches: what shares a run, who gets which vector, and what a failure takes along."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from structlog.testing import capture_logs
+
+from semanticrecall_core.embedding import batching
+from semanticrecall_core.embedding.batching import (
+    CPU_SHAPE,
+    QUERY_BATCHES_IN_A_ROW_MAX,
+    BatchScheduler,
+    BatchShape,
+    Lane,
+    batches_agree,
+    batching_scheduler,
+)
+from semanticrecall_core.embedding.embedder import OnnxEmbedder
+from semanticrecall_core.embedding.encoder_model import EncoderModel
+from semanticrecall_core.embedding.folder import read_model_folder
+from semanticrecall_core.embedding.graph import GraphOptions, build_graph
+from semanticrecall_core.embedding.provision import install_model
+from semanticrecall_core.embedding.scheduler import Scheduling
+from semanticrecall_core.embedding.session import EncoderSession
+from semanticrecall_core.embedding.tokenizer import TextTokenizer
+from semanticrecall_core.embedding.weights import parse_config, parse_weights
+from semanticrecall_core.types.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    EmbeddingFailedError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from semanticrecall_core.types.values import CallBudget, EmbedRole, SchedulerStats
+from support import tiny_bert, tiny_model
+from support.approve_golden import golden_texts
+from support.token_runner import WAIT, Caller, TokenRunner, budget, text, vector_of
+
+QUERY, PASSAGE = EmbedRole.QUERY, EmbedRole.PASSAGE
+SHAPE = BatchShape(tokens_max=100, padding_max=0.25, texts_max=8)
+TOLERANCE = 1e-5
+"""As the port promises: of each number of a vector, against the same text alone."""
+
+
+class Bench:
+    """A lane of both roles over one runner, and threads that call it."""
+
+    def __init__(
+        self,
+        pool: ThreadPoolExecutor,
+        *,
+        shape: BatchShape = SHAPE,
+        workers: int = 1,
+        takes_padding: bool = True,
+        **scheduling: int,
+    ) -> None:
+        self.runner = TokenRunner(takes_padding=takes_padding)
+        lane = Lane((QUERY, PASSAGE), self.runner, shape, workers, Scheduling(**scheduling))
+        self.scheduler = BatchScheduler(dict.fromkeys(EmbedRole, lane), 1)
+        self._pool = pool
+        self._waiting = 0
+
+    def call(
+        self, first: int, length: int = 1, role: EmbedRole = QUERY, by: CallBudget | None = None
+    ) -> Future[NDArray[np.float32]]:
+        return self._pool.submit(self.scheduler.run, role, text(first, length), by or budget())
+
+    def occupy(self, workers: int = 1) -> list[Future[NDArray[np.float32]]]:
+        """Hold every worker with a text of its own, so that what comes next has to wait."""
+        self.runner.hold()
+        calls = []
+        for worker in range(workers):
+            calls.append(self.call(1000 + worker))
+            self.runner.wait_for_runs(worker + 1)
+        return calls
+
+    def queue(
+        self, first: int, length: int = 1, role: EmbedRole = QUERY, by: CallBudget | None = None
+    ) -> Future[NDArray[np.float32]]:
+        """A call that is known to wait, behind those queued before."""
+        call = self.call(first, length, role, by)
+        self._waiting += 1
+        self.wait_for_queue(self._waiting)
+        return call
+
+    def wait_for_queue(self, texts: int) -> None:
+        wait_until(lambda: self.scheduler.stats().queued_texts == texts)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    poll = threading.Event()
+    for _ in range(int(WAIT * 200)):
+        if is_so():
+            return
+        poll.wait(0.005)
+    raise AssertionError("it did not come to that")
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(64) as made:
+        yield made
+
+
+def test_a_lone_text_runs_at_once_and_what_came_meanwhile_runs_together(
+    pool: ThreadPoolExecutor,
+) -> None:
+    bench = Bench(pool)
+    (lone,) = bench.occupy()
+    calls = [bench.queue(first) for first in range(5)]
+    expected = SchedulerStats(5, 5, running_texts=1, batches=1, batched_texts=1)
+    assert bench.scheduler.stats() == expected
+    bench.runner.release()
+    assert lone.result(WAIT)[0] == 1000
+    for first, call in enumerate(calls):
+        assert np.array_equal(call.result(WAIT), vector_of(text(first)))
+    assert bench.runner.runs == [[1000], [0, 1, 2, 3, 4]]
+    wait_until(lambda: bench.scheduler.stats() == SchedulerStats(batches=2, batched_texts=6))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "takes_padding", "batches"),
+    [
+        ([10, 9, 10, 11, 10], True, [[0, 2, 4, 1, 3]]),
+        ([10, 9, 10, 11, 10], False, [[0, 2, 4], [1], [3]]),
+        ([10, 40, 10, 40], True, [[0, 2], [1, 3]]),
+        ([40, 10, 39, 10, 10, 10, 10], True, [[0, 2], [1, 3, 4, 5, 6]]),
+        ([50, 50, 50], True, [[0, 1], [2]]),
+        ([400, 400, 3], True, [[0], [1], [2]]),
+        ([1] * 10, True, [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9]]),
+        ([4, 5, 5, 5], True, [[0, 1, 2, 3]]),
+        ([4, 6, 6], True, [[0, 1, 2]]),
+        ([4, 7, 7], True, [[0], [1, 2]]),
+    ],
+)
+def test_equal_lengths_are_packed_first_then_near_ones_and_the_oldest_is_always_in(
+    pool: ThreadPoolExecutor, lengths: list[int], takes_padding: bool, batches: list[list[int]]
+) -> None:
+    bench = Bench(pool, takes_padding=takes_padding)
+    bench.occupy()
+    calls = [bench.queue(first, length) for first, length in enumerate(lengths)]
+    bench.runner.release()
+    for first, (call, length) in enumerate(zip(calls, lengths, strict=True)):
+        assert np.array_equal(call.result(WAIT), vector_of(text(first, length)))
+    assert bench.runner.runs[1:] == batches
+
+
+def test_queries_go_before_passages_and_do_not_share_their_runs(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool)
+    bench.occupy()
+    calls = [bench.queue(n, role=PASSAGE if n % 2 else QUERY) for n in range(6)]
+    bench.runner.release()
+    assert [call.result(WAIT)[0] for call in calls] == list(range(6))
+    assert bench.runner.runs[1:] == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_queries_without_end_do_not_starve_passages(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool, shape=replace(SHAPE, texts_max=1))
+    bench.occupy()
+    count = QUERY_BATCHES_IN_A_ROW_MAX + 5
+    calls = [bench.queue(500, role=PASSAGE), *(bench.queue(n) for n in range(count))]
+    bench.runner.release()
+    for call in calls:
+        call.result(WAIT)
+    before = bench.runner.runs[1:].index([500])
+    assert before == QUERY_BATCHES_IN_A_ROW_MAX - 1  # the text that held the worker was a query
+    assert bench.runner.runs[1:].count([500]) == 1
+
+
+def test_workers_share_what_waits(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool, workers=2)
+    bench.occupy(workers=2)
+    calls = [bench.queue(first) for first in range(6)]
+    bench.runner.let_one_go()
+    bench.runner.wait_for_runs(3)
+    assert bench.runner.runs[2] == [0, 1, 2]
+    bench.runner.release()
+    assert [call.result(WAIT)[0] for call in calls] == list(range(6))
+
+
+def test_a_full_queue_refuses_at_once_and_each_role_has_its_own(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool, queue_texts_max=2)
+    bench.occupy()
+    calls = [bench.queue(first, role=PASSAGE) for first in range(2)]
+    with pytest.raises(ResourceExhaustedError) as raised:
+        bench.scheduler.run(PASSAGE, text(9), budget())
+    assert (raised.value.reason, bench.scheduler.stats().refused) == ("QUEUE_FULL", 1)
+    calls.append(bench.queue(2))
+    bench.runner.release()
+    assert [call.result(WAIT)[0] for call in calls] == [0, 1, 2]
+    assert [9] not in bench.runner.runs
+
+
+def test_who_is_late_or_gone_is_not_in_the_batch(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool)
+    bench.occupy()
+    leaving, late = Caller(), Caller(0.05)
+    calls = [bench.queue(0), bench.queue(1, by=leaving.budget)]
+    over = bench.call(2, by=late.budget)
+    with pytest.raises(DeadlineExceededError):
+        over.result(WAIT)
+    leaving.gone.set()
+    with pytest.raises(CancelledError):
+        calls[1].result(WAIT)
+    bench.wait_for_queue(1)
+    assert bench.scheduler.stats().queued_tokens == 1
+    bench.runner.release()
+    assert calls[0].result(WAIT)[0] == 0
+    assert bench.runner.runs == [[1000], [0]]
+
+
+def test_who_goes_away_between_two_looks_is_not_in_the_batch_either(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "CANCEL_POLL_SECONDS", WAIT)
+    bench = Bench(pool)
+    bench.occupy()
+    leaving = Caller()
+    calls = [bench.queue(0), bench.queue(1, by=leaving.budget), bench.queue(2)]
+    leaving.gone.set()
+    bench.runner.release()
+    with pytest.raises(CancelledError):
+        calls[1].result(WAIT)
+    assert [calls[n].result(WAIT)[0] for n in (0, 2)] == [0, 2]
+    assert bench.runner.runs == [[1000], [0, 2]]
+
+
+def test_a_caller_whose_question_fails_harms_nobody(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool)
+    bench.occupy()
+
+    def is_cancelled() -> bool:
+        if threading.current_thread().name.startswith("embed-batch"):
+            raise RuntimeError("a caller's bug")
+        return False
+
+    odd = bench.queue(0, by=CallBudget(budget().deadline, is_cancelled))
+    sound = bench.queue(1)
+    bench.runner.release()
+    with pytest.raises(RuntimeError):
+        odd.result(WAIT)
+    assert sound.result(WAIT)[0] == 1
+    assert bench.scheduler.healthy
+
+
+def test_a_text_that_fails_does_not_fail_its_neighbours(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool)
+    bench.runner.failing = {1}
+    bench.runner.unusable = {2}
+    bench.occupy()
+    calls = [bench.queue(first) for first in range(4)]
+    with capture_logs() as logs:
+        bench.runner.release()
+        with pytest.raises(EmbeddingFailedError):
+            calls[1].result(WAIT)
+        assert [calls[n].result(WAIT)[0] for n in (0, 2, 3)] == [0, 2, 3]
+    assert bench.runner.runs[1:] == [[0, 1, 2, 3], [0], [1], [2], [3]]
+    assert [entry["event"] for entry in logs] == ["embedding.batch_failed"]
+    bench.runner.failing = set()
+    bench.runner.runs.clear()
+    bench.occupy()
+    calls = [bench.call(first) for first in range(2, 5)]
+    bench.wait_for_queue(3)
+    bench.runner.release()
+    assert [call.result(WAIT)[0] for call in calls] == [2, 3, 4]
+    assert bench.runner.runs[2:] == [[2]]  # the one whose vector could not be used in the batch
+
+
+def test_a_bug_for_one_text_is_that_texts_failure(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool)
+    bench.runner.fatal = ValueError("secret words")
+    with pytest.raises(EmbeddingFailedError) as raised:
+        bench.call(1).result(WAIT)
+    assert "secret" not in raised.value.message
+    bench.runner.fatal = None
+    assert bench.call(2).result(WAIT)[0] == 2
+    assert bench.scheduler.healthy
+
+
+@pytest.mark.parametrize("fatal", [SystemExit(1), MemoryError(), KeyboardInterrupt()])
+@pytest.mark.parametrize("in_hand", [1, 3])
+def test_a_worker_that_dies_tells_all_who_wait(
+    pool: ThreadPoolExecutor, fatal: BaseException, in_hand: int
+) -> None:
+    bench = Bench(pool, shape=replace(SHAPE, texts_max=3))
+    (first,) = bench.occupy()
+    calls = [bench.queue(n) for n in range(3)]
+    if in_hand == 3:
+        bench.runner.let_one_go()
+        bench.runner.wait_for_runs(2)
+        assert first.result(WAIT)[0] == 1000
+        bench.wait_for_queue(0)
+        calls += [bench.call(n) for n in range(3, 6)]
+        bench.wait_for_queue(3)
+    else:
+        calls.append(first)
+    calls.append(bench.call(7, role=PASSAGE))
+    bench.wait_for_queue(4)
+    bench.runner.fatal = fatal
+    with capture_logs() as logs:
+        bench.runner.release()
+        for call in calls:
+            with pytest.raises(UnavailableError) as raised:
+                call.result(WAIT)
+            assert raised.value.reason == "EMBEDDING_STOPPED"
+    assert not bench.scheduler.healthy
+    assert [entry["event"] for entry in logs] == ["embedding.worker_died"]
+    with pytest.raises(UnavailableError):
+        bench.scheduler.run(QUERY, text(8), budget())
+    stats = bench.scheduler.stats()
+    assert (stats.queued_texts, stats.queued_tokens, stats.running_texts) == (0, 0, 0)
+
+
+def test_the_processor_has_a_lane_for_each_role_and_a_gpu_one_for_both() -> None:
+    def workers() -> int:
+        return sum(t.name.startswith("embed-batch") for t in threading.enumerate())
+
+    gc.collect()
+    wait_until(lambda: workers() == 0)
+    runners = {role: TokenRunner() for role in EmbedRole}
+    on_cpu = batching_scheduler(runners, "cpu", Scheduling(runs_max=3))
+    assert workers() == 6
+    on_cuda = batching_scheduler(dict.fromkeys(EmbedRole, runners[QUERY]), "cuda", Scheduling())
+    assert workers() == 7
+    assert on_cuda.passages_at_once > on_cpu.passages_at_once > 3
+    for made in (on_cpu, on_cuda):
+        for role in EmbedRole:
+            assert made.run(role, text(5), budget())[0] == 5
+        assert made.healthy
+    del on_cpu, on_cuda, made
+    gc.collect()
+    wait_until(lambda: workers() == 0)
+
+
+# ---- with real graphs ----
+
+
+def tiny_bert_graph(folder: Path, options: GraphOptions) -> bytes:
+    tiny_bert.write_tiny_model(folder)
+    config = parse_config((folder / "config.json").read_bytes())
+    return build_graph(parse_weights((folder / "model.safetensors").read_bytes(), config), options)
+
+
+def session_of(graph: bytes) -> EncoderSession:
+    return EncoderSession(graph, device="cpu", pooling="mean")
+
+
+def random_texts(count: int, seed: int = 3) -> list[NDArray[np.int64]]:
+    """Distinct texts of the tiny BERT's words."""
+    rng = random.Random(seed)
+    found: set[tuple[int, ...]] = set()
+    while len(found) < count:
+        words = rng.choices(range(4, len(tiny_bert.WORDS)), k=rng.randint(1, 24))
+        found.add((2, *words, 3))
+    return [np.array(ids, dtype=np.int64) for ids in sorted(found)]
+
+
+def assert_same_vectors(
+    session: EncoderSession, texts: list[NDArray[np.int64]], size: int, tolerance: float
+) -> None:
+    """Whatever shares a run, padded or not: the vectors of single runs."""
+    order = random.Random(size).sample(range(len(texts)), len(texts))
+    for start in range(0, len(order), size):
+        batch = [texts[n] for n in order[start : start + size]]
+        for ids, row in zip(batch, session.run_batch(batch), strict=True):
+            alone = session.run(ids)
+            assert not isinstance(row, EmbeddingFailedError)
+            assert np.abs(row - alone).max() <= tolerance
+            assert float(row.astype(np.float64) @ alone.astype(np.float64)) >= 0.99999
+            assert not row.flags.writeable
+            assert row.base is None
+
+
+@pytest.mark.parametrize("size", [2, 5, 32])
+def test_a_text_has_the_same_vector_in_a_padded_batch(tmp_path: Path, size: int) -> None:
+    graph = tiny_bert_graph(tmp_path, GraphOptions(quantisation="fp32", masked=True))
+    assert_same_vectors(session_of(graph), random_texts(96), size, TOLERANCE)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_token_vectors_are_pooled_without_the_padding(pooling: str) -> None:
+    inputs = ("input_ids", "attention_mask", "token_type_ids")
+    graph = tiny_model.graph(output="last_hidden_state", inputs=inputs)
+    session = EncoderSession(graph, device="cpu", pooling=pooling)  # type: ignore[arg-type]
+    lines = ["dark mode on", "hello", "the fact is blue", "nanword", "turn off"]
+    ids = [
+        np.array([tiny_model.vocabulary()[w] for w in ("[CLS]", *line.split(), "[SEP]")])
+        for line in lines
+    ]
+    rows = session.run_batch(ids)
+    for line, row in zip(lines, rows, strict=True):
+        if line == "nanword" and pooling == "mean":
+            assert isinstance(row, EmbeddingFailedError)
+            continue
+        assert not isinstance(row, EmbeddingFailedError)
+        expected = tiny_model.expected_vector(line, cls=pooling == "cls")
+        np.testing.assert_allclose(row, expected, atol=1e-6)
+
+
+@pytest.mark.model
+def test_the_default_models_fp32_batches_give_the_vectors_of_single_runs() -> None:
+    files = install_model()
+    weights = parse_weights(
+        (files.folder / "model.safetensors").read_bytes(),
+        parse_config((files.folder / "config.json").read_bytes()),
+    )
+    session = session_of(build_graph(weights, GraphOptions(quantisation="fp32", masked=True)))
+    tokenizer = TextTokenizer(files.read_tokenizer(), files.spec.max_tokens)
+    texts = [tokenizer.encode("", line).ids[:256] for line in golden_texts()[::4]]
+    assert_same_vectors(session, texts, 8, 1e-6)
+    assert batches_agree(session, texts[:4])
+
+
+def test_graphs_whose_batches_change_vectors_are_found_out(tmp_path: Path) -> None:
+    texts = random_texts(4)
+    fp32, int8 = GraphOptions(quantisation="fp32"), GraphOptions(quantisation="int8")
+    assert batches_agree(session_of(tiny_bert_graph(tmp_path, fp32)), texts)
+    assert batches_agree(session_of(tiny_bert_graph(tmp_path, replace(fp32, masked=True))), texts)
+    assert not batches_agree(session_of(tiny_bert_graph(tmp_path, int8)), texts)
+    one_text = onnx.load_model_from_string(tiny_bert_graph(tmp_path, fp32))
+    for value in (*one_text.graph.input, *one_text.graph.output):
+        value.type.tensor_type.shape.dim[0].Clear()
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    assert not batches_agree(session_of(one_text.SerializeToString()), texts)
+
+
+def test_a_folders_graph_that_cannot_be_batched_runs_texts_one_by_one(tmp_path: Path) -> None:
+    int8 = tiny_bert_graph(tmp_path / "weights", GraphOptions(quantisation="int8"))
+    model = read_model_folder(tmp_path / "weights", tmp_path / "cache")
+    assert model.spec.quantisation == "fp32"
+    with capture_logs() as logs:
+        OnnxEmbedder(model, device="cpu")
+        OnnxEmbedder(EncoderModel(model.spec, int8, model.tokenizer_json), device="cpu")
+    ready = [entry["batched"] for entry in logs if entry["event"] == "embedding.ready"]
+    assert ready == [True, False]
+    assert [e["event"] for e in logs if e["log_level"] == "warning"] == [
+        "embedding.batches_unusable"
+    ]
+
+
+def test_nobody_gets_a_neighbours_vector(tmp_path: Path) -> None:
+    graph = tiny_bert_graph(tmp_path, GraphOptions(quantisation="fp32", masked=True))
+    alone = session_of(graph)
+    texts = random_texts(400)
+    expected = np.stack([alone.run(ids) for ids in texts])
+    apart = np.abs(expected[:, np.newaxis] - expected[np.newaxis]).max(axis=2)
+    np.fill_diagonal(apart, np.inf)
+    mixed_up = float(apart.min())
+    assert mixed_up > 3 * TOLERANCE, "a mix-up would not be seen"
+    session = session_of(graph)
+    lane = Lane(tuple(EmbedRole), session, CPU_SHAPE, 2, Scheduling())
+    scheduler = BatchScheduler(dict.fromkeys(EmbedRole, lane), 1)
+
+    def work(seed: int) -> tuple[int, int]:
+        rng, right, left = random.Random(seed), 0, 0
+        for n in rng.sample(range(len(texts)), 250):
+            going = rng.random() < 0.2
+            caller = Caller(rng.choice((0.0002, 0.001)) if going and n % 2 else WAIT)
+            if going and not n % 2:
+                threading.Timer(0.0, caller.gone.set).start()
+            try:
+                found = scheduler.run(rng.choice((QUERY, PASSAGE)), texts[n], caller.budget)
+            except (CancelledError, DeadlineExceededError):
+                assert going
+                left += 1
+                continue
+            assert np.abs(found - expected[n]).max() <= TOLERANCE
+            right += 1
+        return right, left
+
+    with ThreadPoolExecutor(16) as pool:
+        counts = list(pool.map(work, range(16)))
+    assert sum(right + left for right, left in counts) == 16 * 250
+    assert sum(left for _, left in counts) > 50
+    stats = scheduler.stats()
+    assert stats.batched_texts > 1.5 * stats.batches, "nothing shared a run"
+    assert (stats.queued_texts, stats.queued_tokens) == (0, 0)
+
+
+def test_a_leader_that_goes_away_leaves_its_text_to_those_who_wait(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder = OnnxEmbedder(tiny_model.model(), device="cpu", scheduling=Scheduling(runs_max=1))
+    begun, go = threading.Semaphore(0), threading.Event()
+    runs: list[int] = []
+    run_batch = EncoderSession.run_batch
+
+    def held(session: EncoderSession, texts: list[NDArray[np.int64]]) -> object:
+        runs.append(len(texts))
+        begun.release()
+        assert go.wait(WAIT)
+        return run_batch(session, texts)
+
+    monkeypatch.setattr(EncoderSession, "run_batch", held)
+    other = pool.submit(embedder.embed_query, "blue", budget(), "alice")
+    assert begun.acquire(timeout=WAIT)
+    leaving = Caller()
+    leader = pool.submit(embedder.embed_query, "dark", leaving.budget, "alice")
+    wait_until(lambda: embedder.scheduler_stats().queued_texts == 1)
+    followers = [pool.submit(embedder.embed_query, "dark", budget(), "alice") for _ in range(5)]
+    leaving.gone.set()
+    with pytest.raises(CancelledError):
+        leader.result(WAIT)
+    wait_until(lambda: embedder.scheduler_stats().queued_texts == 1)
+    go.set()
+    for follower in followers:
+        expected = tiny_model.expected_vector("dark")
+        np.testing.assert_allclose(follower.result(WAIT).vectors[0], expected, atol=TOLERANCE)
+    assert sum(follower.result().computed for follower in followers) == 1
+    assert other.result(WAIT).computed == 1
+    assert runs == [1, 1]

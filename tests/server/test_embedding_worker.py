@@ -1,0 +1,70 @@
+"""A thread that embeds dies: everybody is told, and health says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from semanticrecall.v1 import recall_pb2
+from semanticrecall_core.embedding.embedder import OnnxEmbedder
+from semanticrecall_core.embedding.scheduler import Scheduling
+from semanticrecall_core.embedding.session import EncoderSession
+from semanticrecall_server.assembly import default_parts
+from support import tiny_model
+from support.running_server import error_detail, running
+
+WAIT = 30.0
+CALLERS = 4
+
+
+def test_a_dead_worker_ends_the_recalls_that_wait_and_turns_health(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, die = threading.Event(), threading.Event()
+    run_batch = EncoderSession.run_batch
+    armed = False
+
+    def fatal(session: EncoderSession, texts: Sequence[object]) -> object:
+        if not armed:
+            return run_batch(session, texts)  # type: ignore[arg-type]
+        begun.set()
+        assert die.wait(WAIT)
+        raise SystemExit(1)
+
+    monkeypatch.setattr(EncoderSession, "run_batch", fatal)
+    embedder = OnnxEmbedder(tiny_model.model(), device="cpu", scheduling=Scheduling(runs_max=1))
+    parts = default_parts(lambda settings: embedder)
+    with running(tmp_path, parts, recall_threads=CALLERS) as server:
+        armed = True
+        recalls = [
+            server.recall.Recall.future(
+                recall_pb2.RecallRequest(resource_id="u", query=f"hello {number}"), timeout=WAIT
+            )
+            for number in ("one", "two", "three", "four")
+        ]
+        assert begun.wait(WAIT)
+        poll = threading.Event()
+        for _ in range(int(WAIT * 100)):
+            if server.reading("embed_queue_texts") == CALLERS - 1:
+                break
+            poll.wait(0.01)
+        health = server.health.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT)
+        assert next(health).status == health_pb2.HealthCheckResponse.SERVING
+        die.set()
+        for recall in recalls:
+            error = recall.exception(WAIT)
+            assert error.code() is grpc.StatusCode.UNAVAILABLE
+            assert error_detail(error).reason == "EMBEDDING_STOPPED"
+        assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        health.cancel()
+        with pytest.raises(grpc.RpcError) as raised:
+            server.recall.Recall(
+                recall_pb2.RecallRequest(resource_id="u", query="hello"), timeout=WAIT
+            )
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert server.reading("ready") == 0
