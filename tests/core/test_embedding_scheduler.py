@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -24,7 +23,7 @@ from semanticrecall_core.types.errors import (
 )
 from semanticrecall_core.types.values import CallBudget, EmbedRole, SchedulerStats
 from support import tiny_model
-from support.token_runner import WAIT, Caller, TokenRunner, budget, text, vector_of
+from support.token_runner import WAIT, Caller, TokenRunner, budget, text, vector_of, wait_until
 
 QUERY, PASSAGE = EmbedRole.QUERY, EmbedRole.PASSAGE
 
@@ -47,15 +46,6 @@ class Bench:
 
     def wait_for_queue(self, texts: int) -> None:
         wait_until(lambda: self.scheduler.stats().queued_texts == texts)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    poll = threading.Event()
-    for _ in range(int(WAIT * 200)):
-        if is_so():
-            return
-        poll.wait(0.005)
-    raise AssertionError("it did not come to that")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,16 @@ def budget() -> CallBudget:
     return CallBudget.of_seconds(WAIT)
 
 
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look again and again, for as long as any test waits."""
+    poll = threading.Event()
+    for _ in range(int(WAIT * 200)):
+        if is_so():
+            return
+        poll.wait(0.005)
+    raise AssertionError("it did not come to that")
+
+
 class Caller:
     """Whoever waits for a vector, and may go away."""
 
@@ -53,6 +63,7 @@ class TokenRunner:
         failing: first tokens whose runs fail.
         unusable: first tokens that have no vector in a batch, but have one alone.
         fatal: raised by every run, if set.
+        at_once_max: most runs that were inside at a time.
     """
 
     def __init__(self, *, takes_padding: bool = True) -> None:
