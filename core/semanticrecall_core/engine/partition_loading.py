@@ -11,6 +11,7 @@ The caller sees to it that what is committed meanwhile is applied afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,9 +60,20 @@ class PartitionLoader:
         self._store = store
         self._snapshots = snapshots
         self._form = form
+        self._rows_read: Callable[[str, int], None] = _nobody
+
+    def tell_rows_read(self, listener: Callable[[str, int], None]) -> None:
+        """Tell of every load how many rows no image had: (resource id, rows above 0)."""
+        self._rows_read = listener
 
     def __call__(self, resource_id: str) -> LoadedPartition:
         """The current vectors: what the record holds at some moment between call and return."""
+        loaded = self._load(resource_id)
+        if len(loaded.rows.seqs):
+            self._rows_read(resource_id, len(loaded.rows.seqs))
+        return loaded
+
+    def _load(self, resource_id: str) -> LoadedPartition:
         image = self._snapshots.read(resource_id)
         if image is None or not self._fits(resource_id, image):
             return LoadedPartition(self._store.load_partition(resource_id))
@@ -124,6 +136,10 @@ def compared(image: PartitionImage, live: RowChecksums) -> Agreement:
     alike &= np.logical_and.reduceat(equal, own_starts)
     others = np.setdiff1d(seqs, own_seqs[alike], assume_unique=True)
     return Agreement(np.repeat(alike, own_counts), others, len(seqs))
+
+
+def _nobody(_resource_id: str, _rows: int) -> None:
+    pass
 
 
 def _messages(seqs: IntColumn) -> tuple[IntColumn, IntColumn, IntColumn]:
