@@ -1,0 +1,111 @@
+"""Every bar in one table: runs all benchmarks, one after the other, each in a process of its own.
+
+Usage: python -m benchmarks.bars [--quick] [--data-dir DIR] [--only NAME ...] [--json FILE]
+                                 [--markdown FILE]
+
+Full size takes about an hour, most of it for the store of 1,000,000 messages and the loading of it;
+with `--data-dir` that store is built once and found again. `--quick` takes a few minutes on small
+stores: it shows that everything runs and what is far off, not whether a bar is met. Nothing else
+should run on the machine. A benchmark that fails has a row that says so; the others go on, and the
+exit status is 1.
+
+The JSON: {"size", "results": [the JSON of each benchmark, see report.py, or {"script", "error"}]}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import ROOT
+
+_CROWD = ("--messages", "1000", "--crowd-messages", "20000", "--crowd-resources", "200")
+QUICK: dict[str, tuple[str, ...]] = {
+    "hot_path": ("--messages", "1000", "--calls", "100"),
+    "throughput": ("--messages", "1000", "--calls", "300", "--rounds", "2"),
+    "growth": (*_CROWD, "--large-messages", "10000", "--calls", "60"),
+    "start": (*_CROWD, "--resources-asked", "20", "--starts", "1"),
+    "resident_memory": _CROWD,
+    "import_speed": ("--messages", "500", "--rounds", "2"),
+    "group_commit": ("--turns", "400", "--rounds", "1", "--waits", "50"),
+    "recall_under_import": ("--messages", "1000", "--calls", "100"),
+}
+"""The benchmarks in the order in which they run, and their flags for `--quick`."""
+
+KEEP_STORES = frozenset(("growth", "start", "resident_memory"))
+"""Those that take `--data-dir`."""
+
+BENCHMARK_SECONDS_MAX = 3 * 3600
+
+
+def run_benchmark(name: str, flags: Sequence[str]) -> dict[str, Any]:
+    """One benchmark's result; what it prints is shown as it comes."""
+    with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as directory:
+        file = Path(directory, "result.json")
+        print(f"\n== {name} {' '.join(flags)}", flush=True)
+        done = subprocess.run(
+            [sys.executable, "-m", f"benchmarks.{name}", *flags, "--json", str(file)],
+            cwd=ROOT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=BENCHMARK_SECONDS_MAX,
+        )
+        if done.returncode != 0:
+            return {"script": name, "error": f"exit status {done.returncode}"}
+        result: dict[str, Any] = json.loads(file.read_text())
+        return result
+
+
+def markdown(results: Sequence[dict[str, Any]]) -> str:
+    """A table of bars: what, bar, measured, met."""
+    lines = ["| benchmark | ratio | bar | measured | met |", "|---|---|---|---|---|"]
+    for result in results:
+        script = f"`{result['script']}`"
+        if "error" in result:
+            lines.append(f"| {script} | failed: {result['error']} | | | |")
+            continue
+        for bar in result["bars"]:
+            lines.append(
+                f"| {script} | {bar['name']} | {bar['rule']} {bar['limit']:g} | "
+                f"{bar['measured']:.2f} | {'yes' if bar['met'] else '**no**'} |"
+            )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small stores, a few minutes")
+    parser.add_argument(
+        "--data-dir", type=Path, help="where large stores are built and found again"
+    )
+    parser.add_argument("--only", nargs="+", choices=tuple(QUICK), default=tuple(QUICK))
+    parser.add_argument("--json", type=Path, help="write all results to this file")
+    parser.add_argument("--markdown", type=Path, help="write the table to this file")
+    arguments = parser.parse_args()
+    results: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as temporary:
+        stores = (arguments.data_dir or Path(temporary)).resolve()
+        for name in arguments.only:
+            flags = [*(QUICK[name] if arguments.quick else ())]
+            if name in KEEP_STORES:
+                flags += ["--data-dir", str(stores)]
+            results.append(run_benchmark(name, flags))
+    table = markdown(results)
+    print(f"\n{table}")
+    if arguments.json:
+        size = "quick" if arguments.quick else "full"
+        arguments.json.write_text(json.dumps({"size": size, "results": results}, indent=2) + "\n")
+    if arguments.markdown:
+        arguments.markdown.write_text(table + "\n")
+    return int(any("error" in result for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
