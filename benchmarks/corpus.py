@@ -7,7 +7,7 @@ and alike enough that a query has close and distant neighbours.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 _PEOPLE = "Ann Ben Carla Dmitri Elif Farid Grace Hugo Ines Jonas Kaya Liam Mina Noor Olga".split()
@@ -74,4 +74,20 @@ def queries(count: int, *, seed: int) -> list[str]:
     found: dict[str, None] = {}
     while len(found) < count:
         found[f"When was it that {sentence(rng)[:-1]}?"] = None
+    return list(found)
+
+
+def queries_of_tokens(
+    count: int, tokens: int, *, count_tokens: Callable[[str], int], seed: int
+) -> list[str]:
+    """Distinct queries that a tokenizer makes exactly so many tokens of, about 12 to 20."""
+    rng = random.Random(seed)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        text = (
+            f"When did {rng.choice(_PEOPLE)} and {rng.choice(_PEOPLE)} talk about "
+            f"{rng.choice(_PLACES)} and the {rng.choice(_THINGS)} {rng.randrange(10_000)}?"
+        )
+        if text not in found and count_tokens(text) == tokens:
+            found[text] = None
     return list(found)

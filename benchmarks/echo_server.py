@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 import grpc.aio
 
 METHOD = "/semanticrecall.benchmarks.Echo/Unary"
+STREAM_METHOD = "/semanticrecall.benchmarks.Echo/Stream"
 
 
 class _Echo(grpc.GenericRpcHandler):
@@ -22,10 +24,17 @@ class _Echo(grpc.GenericRpcHandler):
     ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         if details.method == METHOD:
             return grpc.unary_unary_rpc_method_handler(self._unary)
+        if details.method == STREAM_METHOD:
+            return grpc.stream_stream_rpc_method_handler(self._stream)
         return None
 
     async def _unary(self, request: bytes, context: object) -> bytes:
         return self._answer
+
+    async def _stream(self, requests: object, context: Any) -> None:
+        """One answer to each request, read and written as the sidecar's streams do."""
+        while await context.read() is not grpc.aio.EOF:
+            await context.write(self._answer)
 
 
 async def _serve(address: str, answer: bytes) -> None:

@@ -66,3 +66,27 @@ def resident_bytes(pid: int) -> int:
     """Resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Resident memory of a process, in bytes.
+
+    Attributes:
+        bytes: all of it.
+        anonymous_bytes: without mapped files, which the kernel may drop.
+    """
+
+    bytes: int
+    anonymous_bytes: int
+
+    @classmethod
+    def of(cls, pid: int) -> Resident:
+        """As the kernel counts it now; see proc(5), /proc/pid/status."""
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        kilobytes = {
+            name: int(rest.split()[0])
+            for name, _, rest in (line.partition(":") for line in lines)
+            if name in ("VmRSS", "RssAnon")
+        }
+        return cls(kilobytes["VmRSS"] * 1024, kilobytes["RssAnon"] * 1024)

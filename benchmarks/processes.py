@@ -4,25 +4,59 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+ROOT = Path(__file__).parents[1]
 START_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 60
+READY_POLL_S = 0.1
+RECONNECT_MS = 20
+"""As soon as the address is there, a client is; gRPC itself would come back after a second."""
+
+_CHANNEL = (
+    ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS),
+    ("grpc.min_reconnect_backoff_ms", RECONNECT_MS),
+    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A sidecar that serves.
+
+    Attributes:
+        start_s: seconds from exec to SERVING.
+    """
+
+    address: str
+    pid: int
+    start_s: float
 
 
 @contextmanager
 def sidecar(directory: Path, *flags: str) -> Iterator[tuple[str, int]]:
     """A sidecar on a Unix socket with its data in `directory`; yields its address and pid."""
+    with started(directory, "semanticrecall_server", *flags) as one:
+        yield one.address, one.pid
+
+
+@contextmanager
+def started(directory: Path, module: str, *flags: str) -> Iterator[Started]:
+    """A sidecar as `sidecar` makes it, run by a module that takes the flags of `serve`."""
     address = f"unix:{directory}/recall.sock"
     arguments = ["--listen", address, "--data-dir", str(directory / "data"), *flags]
-    with _process(["-m", "semanticrecall_server", *arguments]) as pid:
-        with grpc.insecure_channel(address) as channel:
-            _wait_serving(channel)
-        yield address, pid
+    begun = time.perf_counter()
+    with _process(["-m", module, *arguments]) as process:
+        with grpc.insecure_channel(address, options=_CHANNEL) as channel:
+            _wait_serving(channel, process)
+        yield Started(address, process.pid, time.perf_counter() - begun)
 
 
 @contextmanager
@@ -30,24 +64,29 @@ def echo(directory: Path, answer_bytes: int) -> Iterator[str]:
     """An echo server on a Unix socket; yields its address."""
     address = f"unix:{directory}/echo.sock"
     with _process(["-m", "benchmarks.echo_server", address, str(answer_bytes)]):
-        with grpc.insecure_channel(address) as channel:
+        with grpc.insecure_channel(address, options=_CHANNEL) as channel:
             grpc.channel_ready_future(channel).result(START_SECONDS_MAX)
         yield address
 
 
 @contextmanager
-def _process(arguments: Sequence[str]) -> Iterator[int]:
-    root = Path(__file__).parents[1]
-    process = subprocess.Popen([sys.executable, *arguments], cwd=root)
+def _process(arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdin=subprocess.DEVNULL)
     try:
-        yield process.pid
+        yield process
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(STOP_SECONDS_MAX)
 
 
-def _wait_serving(channel: grpc.Channel) -> None:
-    grpc.channel_ready_future(channel).result(START_SECONDS_MAX)
+def _wait_serving(channel: grpc.Channel, process: subprocess.Popen[bytes]) -> None:
+    ready = grpc.channel_ready_future(channel)
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while not _is_ready(ready):
+        if process.poll() is not None:
+            raise RuntimeError("the sidecar did not start; its own words are above")
+        if time.monotonic() >= deadline:
+            raise RuntimeError("the sidecar does not listen")
     watch = health_pb2_grpc.HealthStub(channel).Watch(
         health_pb2.HealthCheckRequest(), timeout=START_SECONDS_MAX
     )
@@ -56,3 +95,11 @@ def _wait_serving(channel: grpc.Channel) -> None:
             watch.cancel()
             return
     raise RuntimeError("the sidecar did not begin to serve")
+
+
+def _is_ready(ready: grpc.Future[None]) -> bool:
+    try:
+        ready.result(READY_POLL_S)
+    except grpc.FutureTimeoutError:
+        return False
+    return True

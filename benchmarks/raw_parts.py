@@ -7,6 +7,7 @@ tokenizer before it, and FAISS over as many codes as the resource has messages.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -41,9 +42,25 @@ class RawEmbed:
 
     def __call__(self, text: str) -> NDArray[np.float32]:
         """One vector."""
-        ids = np.array([self._tokenizer.encode(text).ids], dtype=np.int64)
-        vector: NDArray[np.float32] = self._session.run(None, {"input_ids": ids})[0][0]
+        vector: NDArray[np.float32] = self._run([self.token_ids(text)])[0]
         return vector
+
+    def token_ids(self, text: str) -> list[int]:
+        """Tokens as the graph takes them, special ones included."""
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def count_embedded(self, texts: Sequence[str]) -> int:
+        """Embed a batch, a run for each length in it; returns how many vectors came."""
+        by_length: dict[int, list[list[int]]] = {}
+        for text in texts:
+            ids = self.token_ids(text)
+            by_length.setdefault(len(ids), []).append(ids)
+        return sum(len(self._run(rows)) for rows in by_length.values())
+
+    def _run(self, rows: list[list[int]]) -> NDArray[np.float32]:
+        ids = np.array(rows, dtype=np.int64)
+        return np.asarray(self._session.run(None, {"input_ids": ids})[0], np.float32)
 
 
 class RawScan:
