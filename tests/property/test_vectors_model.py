@@ -38,6 +38,7 @@ tunings = st.builds(
     dead_share_max=st.sampled_from((0.0, 0.3, 0.9)),
     margin_rows=st.integers(0, 4),
     gather_rows_max=st.integers(0, 6),
+    parallel_rows_min=st.sampled_from((1, 10**9)),
 )
 
 
@@ -82,13 +83,19 @@ class VectorIndexMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
+        self.teardown()
         self.index = FaissVectorIndex(
             DIMENSIONS,
             self.load,
             scale_clip=self.clip,
             partitions_bytes_max=1 if self.evicting else 2**30,
             tuning=self.tuning,
+            scan_threads=2,
         )
+
+    def teardown(self) -> None:
+        if hasattr(self, "index"):
+            self.index.close()
 
     def load(self, resource_id: str) -> PartitionRows:
         return partition_rows(self.record[resource_id].values(), DIMENSIONS)

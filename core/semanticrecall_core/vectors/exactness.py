@@ -165,7 +165,7 @@ class _Search:
     def nearest(self, sources: Sequence[Source]) -> list[VectorHit]:
         """The top k messages."""
         wanted = 2 * self.top_k + self.tuning.margin_rows
-        if 2 * wanted >= sum(source.rows for source in sources):
+        if 2 * wanted >= _rows(sources):
             return self._ranked(self._read_whole(sources, -np.inf))
         found = self._scanned(sources, wanted)
         hits = self._best(found, wanted)
@@ -175,7 +175,10 @@ class _Search:
             if not weak:
                 return hits
             wanted *= WIDENING
-            again = self._scanned([found[i].source for i in weak], wanted)
+            weak_sources = [found[i].source for i in weak]
+            if 2 * wanted >= _rows(weak_sources):
+                break
+            again = self._scanned(weak_sources, wanted)
             for i, candidates in zip(weak, again, strict=True):
                 found[i] = candidates
             hits = self._ranked(_reaching(found, floor))
@@ -191,7 +194,7 @@ class _Search:
         return self._spread(
             lambda source: _candidates(source, self.probe, wanted),
             sources,
-            sum(s.rows for s in sources if not _is_remembered(s, self.probe, wanted)),
+            _rows([s for s in sources if not _is_remembered(s, self.probe, wanted)]),
         )
 
     def _spread(self, scan: Callable[[Source], R], sources: Sequence[Source], rows: int) -> list[R]:
@@ -223,8 +226,7 @@ class _Search:
         return hits[-1].score
 
     def _read_whole(self, sources: Sequence[Source], floor: float) -> list[Chosen]:
-        rows = sum(source.rows for source in sources)
-        scored = self._spread(lambda s: _float_scores(s, self.probe), sources, rows)
+        scored = self._spread(lambda s: _float_scores(s, self.probe), sources, _rows(sources))
         slack = float_slack(len(self.probe.vector))
         return _all_that_may_count(sources, scored, self.top_k, floor, slack)
 
@@ -250,6 +252,10 @@ class _Search:
             if len(hits) == self.top_k:
                 break
         return hits
+
+
+def _rows(sources: Sequence[Source]) -> int:
+    return sum(source.rows for source in sources)
 
 
 def _hit(block: RowBlock, row: np.int64, score: float) -> VectorHit:
