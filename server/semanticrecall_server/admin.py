@@ -72,6 +72,12 @@ class AdminService:
             response.cache.hits = cache.hits
             response.cache.misses = cache.misses
             response.cache.evictions = cache.evictions
+            response.cache.hit_ratio = cache.hit_ratio
+            response.cache.disk_entries = cache.disk_entries
+            response.cache.disk_bytes = cache.disk_bytes
+            response.cache.disk_hits = cache.disk_hits
+            response.cache.disk_evictions = cache.disk_evictions
+            response.cache.disk_damaged = cache.disk_damaged
         return response
 
     def not_there_yet(self, request: Message, call: Call) -> Message:

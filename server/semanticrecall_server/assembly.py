@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
+from semanticrecall_core.embedding.cache_file import CacheFileOptions
+from semanticrecall_core.embedding.cache_format import delete_cache_file
 from semanticrecall_core.embedding.embedder import load_embedder
 from semanticrecall_core.embedding.scheduler import Scheduling
 from semanticrecall_core.engine import Engine, EngineLimits
@@ -49,12 +51,26 @@ def _load_model(settings: Settings) -> Embedder:
         settings.model_cache_dir,
         settings.device.value,
         settings.cache_bytes_max,
+        cache_file=cache_file_of(settings),
         scheduling=Scheduling(
             queue_texts_max=settings.embed_queue_texts_max,
             queue_tokens_max=settings.embed_queue_tokens_max,
             batch_tokens_max=settings.embed_batch_tokens_max,
         ),
     )
+
+
+def cache_file_of(settings: Settings) -> CacheFileOptions:
+    """Where the vector cache of a data directory is kept; the directory is claimed.
+
+    Without the record beside it, the file is of a record that is gone, and nobody could ask to
+    forget what is in there: it is deleted.
+    """
+    path = settings.data_dir / "embeddings.db"
+    if not (settings.data_dir / "recall.db").exists():
+        with suppress(OSError):  # then it is found to be of another record, or unusable
+            delete_cache_file(path)
+    return CacheFileOptions(path, settings.cache_disk_bytes_max)
 
 
 def _load(
@@ -66,6 +82,7 @@ def _load(
         accept_loss=settings.accept_loss,
     )
     with ExitStack() as undo:
+        undo.callback(embedder.close)
         store = SqliteMessageStore(claim, generation=embedder.generation, options=options)
         undo.callback(store.close)
         engine = _engine(settings, store, embedder)

@@ -263,7 +263,17 @@ class Settings(BaseSettings):
         le=1_000_000,
     )
     cache_bytes_max: int = _setting(
-        Group.CAPACITY, "Bytes of cached embeddings.", default=64 * 1024 * 1024, ge=0
+        Group.CAPACITY,
+        "Bytes of cached embeddings in memory. 0: none are cached, on disk neither.",
+        default=64 * 1024 * 1024,
+        ge=0,
+    )
+    cache_disk_bytes_max: int = _setting(
+        Group.CAPACITY,
+        "Bytes of cached embeddings on disk, in embeddings.db of the data directory: they outlive "
+        "a restart. No text is in it. 0: no file, and one that is there is deleted.",
+        default=256 * 1024 * 1024,
+        ge=0,
     )
     answer_cache_bytes_max: int = _setting(
         Group.CAPACITY,

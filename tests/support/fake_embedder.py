@@ -164,6 +164,17 @@ class FakeEmbedder:
             gone = {w for text in texts if words_of(text) for w in (text, *self._windows(text))}
             return sum(self._cache.pop((owner, window), None) is not None for window in gone)
 
+    def forget_owner(self, owner: str) -> int:
+        """Drop all of the owner's cached windows."""
+        with self._lock:
+            gone = [key for key in self._cache if key[0] == owner]
+            for key in gone:
+                del self._cache[key]
+            return len(gone)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
     def cache_stats(self) -> CacheStats:
         """Counters so far; bytes are those of the vectors."""
         with self._lock:

@@ -127,7 +127,17 @@ def stats(wire: admin_pb2.GetStatsResponse) -> results.Stats:
         resident_bytes=wire.resident_bytes,
         partitions_loaded=wire.partitions_loaded,
         cache=results.CacheStats(
-            cache.entries, cache.bytes, cache.hits, cache.misses, cache.evictions
+            entries=cache.entries,
+            bytes=cache.bytes,
+            hits=cache.hits,
+            misses=cache.misses,
+            evictions=cache.evictions,
+            hit_ratio=cache.hit_ratio,
+            disk_entries=cache.disk_entries,
+            disk_bytes=cache.disk_bytes,
+            disk_hits=cache.disk_hits,
+            disk_evictions=cache.disk_evictions,
+            disk_damaged=cache.disk_damaged,
         ),
         index_identity=wire.index_identity,
         device=wire.device,

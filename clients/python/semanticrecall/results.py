@@ -240,13 +240,27 @@ class EmbedResult:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """State of the server's embedding cache."""
+    """State of the server's embedding cache; counters are since its start.
+
+    Attributes:
+        entries, bytes, evictions: in memory.
+        hits, misses: look-ups that found a vector, in memory or on disk, and that found none.
+        hit_ratio: hits among look-ups, 0 to 1.
+        disk_entries, disk_bytes, disk_hits, disk_evictions: on disk.
+        disk_damaged: damaged entries and files that were dropped.
+    """
 
     entries: int = 0
     bytes: int = 0
     hits: int = 0
     misses: int = 0
     evictions: int = 0
+    hit_ratio: float = 0.0
+    disk_entries: int = 0
+    disk_bytes: int = 0
+    disk_hits: int = 0
+    disk_evictions: int = 0
+    disk_damaged: int = 0
 
 
 @dataclass(frozen=True, slots=True)

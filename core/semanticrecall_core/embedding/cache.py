@@ -1,25 +1,46 @@
-"""Vectors already computed, least recently used dropped first, bounded by bytes.
+"""Vectors already computed, least recently used dropped first, bounded by bytes; and on disk.
 
-A key is (owner, prompt, text) and is compared by its whole text: no hash of it can collide into
-another text's vector, and no joining of its parts can either. The owner is part of it, so that
-nobody can learn from a hit, or from how quick it was, that somebody else holds a text.
+An entry is named by 40 bytes: a hash of its owner, and a 256-bit hash of (generation, owner,
+prompt, text). Both are BLAKE2b keyed with a secret of this cache. The parts are hashed with their
+lengths, so that no joining of parts can meet another one's; who could find two texts of one name
+could break the hash. The owner is part of it, so that nobody can learn from a hit, or from how
+quick it was, that somebody else holds a text. Neither texts nor ids are kept.
+
+What is in memory was put or found on disk since the start. The disk is asked only by `find`, which
+the caller does before it runs the model.
 """
 
 from __future__ import annotations
 
-import sys
+import hashlib
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+import structlog
+
 from ..types.values import CacheStats
+from .cache_file import CacheFile, CacheFileOptions, FileStats
+from .cache_format import (
+    KEY_BYTES,
+    OWNER_BYTES,
+    SECRET_BYTES,
+    TOKENS_BYTES,
+    delete_cache_file,
+)
+from .write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from ..types.values import FloatRows
 
-ENTRY_OVERHEAD_BYTES = 512
-"""Objects around one entry: two tuples, array header, dictionary slot, list node (measured)."""
+ENTRY_OVERHEAD_BYTES = 224
+"""Around one entry's value: two bytes objects, the name, dictionary slot, list node (measured)."""
+
+
+_log = structlog.get_logger(__name__)
 
 
 class CacheKey(NamedTuple):
@@ -41,29 +62,53 @@ class VectorCache:
     """Thread-safe map of `CacheKey` to `CachedVector`.
 
     Args:
-        bytes_max: keys, vectors and overhead together; 0 keeps nothing.
+        bytes_max: vectors and overhead in memory together; 0 keeps nothing.
+        generation: identity of the vectors.
+        disk: keeps them across restarts; None for memory alone. Of entries without an owner
+            nothing is given to it, since nobody could ask to forget them.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(
+        self, bytes_max: int, generation: str = "", disk: WriteBehind | None = None
+    ) -> None:
         if bytes_max < 0:
             raise ValueError("bytes_max must not be negative")
         self._bytes_max = bytes_max
-        self._entries: OrderedDict[CacheKey, CachedVector] = OrderedDict()
+        self._disk = disk
+        self._secret = secrets.token_bytes(SECRET_BYTES) if disk is None else disk.secret
+        self._generation = _sized(generation)
+        self._entries: OrderedDict[bytes, bytes] = OrderedDict()
         self._lock = threading.Lock()
         self._bytes = 0
         self._forgets = 0
         self._hits = 0
+        self._disk_hits = 0
         self._misses = 0
         self._evictions = 0
 
     def get(self, key: CacheKey) -> CachedVector | None:
-        """The vector, now the most recently used; None where there is none. Hits are counted."""
-        with self._lock:
-            found = self._entries.get(key)
-            if found is not None:
-                self._entries.move_to_end(key)
-                self._hits += 1
+        """The vector in memory, now the most recently used; None where there is none.
+
+        Hits are counted.
+        """
+        return self._in_memory(self._name(key))
+
+    def find(self, key: CacheKey) -> CachedVector | None:
+        """As `get`, then from the disk; what is found there is in memory afterwards."""
+        name = self._name(key)
+        found = self._in_memory(name)
+        if found is not None or self._disk is None or not key.owner:
             return found
+        mark = self._forgets
+        value = self._disk.get(name)
+        if value is None:
+            return None
+        with self._lock:
+            self._hits += 1
+            self._disk_hits += 1
+            if mark == self._forgets:
+                self._keep(name, value)
+        return _unpacked(value)
 
     def begin_miss(self) -> int:
         """Count one miss; returns the mark that `put` wants, taken before the text is computed."""
@@ -76,37 +121,156 @@ class VectorCache:
 
         Not kept if anything was forgotten since `mark`: it may have been this text.
         """
-        size = _size(key, entry)
+        name = self._name(key)
+        value = _packed(entry)
         with self._lock:
-            if mark != self._forgets or size > self._bytes_max:
+            if mark != self._forgets:
                 return
-            old = self._entries.pop(key, None)
-            self._bytes += size - (_size(key, old) if old is not None else 0)
-            self._entries[key] = entry
-            while self._bytes > self._bytes_max:
-                evicted_key, evicted = self._entries.popitem(last=False)
-                self._bytes -= _size(evicted_key, evicted)
-                self._evictions += 1
+            # Inside the lock: a forget that comes now finds it in the queue.
+            if self._disk is not None and key.owner:
+                self._disk.put(name, value)
+            self._keep(name, value)
 
     def forget(self, keys: Iterable[CacheKey]) -> int:
-        """Drop these keys; returns how many were there."""
-        gone = 0
-        with self._lock:
-            self._forgets += 1
-            for key in keys:
-                entry = self._entries.pop(key, None)
-                if entry is not None:
-                    self._bytes -= _size(key, entry)
-                    gone += 1
-        return gone
+        """Drop these keys, in memory and on disk; returns how many were there.
+
+        Raises UnavailableError where they cannot be removed from the disk.
+        """
+        names = [self._name(key) for key in keys]
+        gone = self._drop(names)
+        if self._disk is not None:
+            gone |= self._disk.forget(names)
+            # What was read from the disk meanwhile may have come back to memory.
+            self._drop(names)
+        return len(gone)
+
+    def forget_owner(self, owner: str) -> int:
+        """Drop all that an owner has, in memory and on disk; returns how many there were.
+
+        Raises UnavailableError as `forget`.
+        """
+        prefix = self._owner_hash(owner)
+        gone = self._drop(self._names_of(prefix))
+        if self._disk is not None:
+            gone |= self._disk.forget_owner(prefix)
+            self._drop(self._names_of(prefix))
+        return len(gone)
 
     def stats(self) -> CacheStats:
         """State and counters since the start."""
+        disk = FileStats() if self._disk is None else self._disk.stats()
         with self._lock:
             return CacheStats(
-                len(self._entries), self._bytes, self._hits, self._misses, self._evictions
+                len(self._entries),
+                self._bytes,
+                self._hits,
+                self._misses,
+                self._evictions,
+                disk_entries=disk.entries,
+                disk_bytes=disk.bytes,
+                disk_hits=self._disk_hits,
+                disk_evictions=disk.evictions,
+                disk_damaged=disk.damaged,
             )
 
+    def close(self) -> None:
+        """Write to disk what is not there yet and let go of the file. Safe to call twice."""
+        if self._disk is not None:
+            self._disk.close()
 
-def _size(key: CacheKey, entry: CachedVector) -> int:
-    return sys.getsizeof(key.text) + entry.vector.nbytes + ENTRY_OVERHEAD_BYTES
+    # ---- inside ----
+
+    def _in_memory(self, name: bytes) -> CachedVector | None:
+        with self._lock:
+            value = self._entries.get(name)
+            if value is None:
+                return None
+            self._entries.move_to_end(name)
+            self._hits += 1
+        if self._disk is not None:
+            self._disk.touch(name)
+        return _unpacked(value)
+
+    def _keep(self, name: bytes, value: bytes) -> None:
+        size = _size(value)
+        if size > self._bytes_max:
+            return
+        old = self._entries.pop(name, None)
+        self._bytes += size - (_size(old) if old is not None else 0)
+        self._entries[name] = value
+        while self._bytes > self._bytes_max:
+            _, evicted = self._entries.popitem(last=False)
+            self._bytes -= _size(evicted)
+            self._evictions += 1
+
+    def _drop(self, names: Iterable[bytes]) -> set[bytes]:
+        gone: set[bytes] = set()
+        with self._lock:
+            self._forgets += 1
+            for name in names:
+                value = self._entries.pop(name, None)
+                if value is not None:
+                    self._bytes -= _size(value)
+                    gone.add(name)
+        return gone
+
+    def _names_of(self, prefix: bytes) -> list[bytes]:
+        with self._lock:
+            self._forgets += 1  # before looking: nothing begun earlier is kept afterwards
+            names = list(self._entries)
+        return [name for name in names if name.startswith(prefix)]
+
+    def _owner_hash(self, owner: str) -> bytes:
+        return hashlib.blake2b(
+            _sized(owner), digest_size=OWNER_BYTES, key=self._secret, person=b"owner"
+        ).digest()
+
+    def _name(self, key: CacheKey) -> bytes:
+        parts = (self._generation, _sized(key.owner), _sized(key.prompt), _sized(key.text))
+        return (
+            self._owner_hash(key.owner)
+            + hashlib.blake2b(
+                b"".join(parts), digest_size=KEY_BYTES, key=self._secret, person=b"text"
+            ).digest()
+        )
+
+
+def open_vector_cache(
+    bytes_max: int, file: CacheFileOptions | None, generation: str, dimensions: int
+) -> VectorCache:
+    """A cache in memory and, where a file is named and both bounds are above 0, on disk.
+
+    A file that is not to be used is deleted: nothing in it could be forgotten any more. Never
+    raises for the state of the file.
+    """
+    if file is None:
+        return VectorCache(bytes_max, generation)
+    if bytes_max == 0 or file.bytes_max == 0:
+        try:
+            delete_cache_file(file.path)
+        except OSError:
+            _log.warning("embedding.cache_file_not_deleted")
+        return VectorCache(bytes_max, generation)
+    disk = WriteBehind(CacheFile(file, generation, dimensions))
+    return VectorCache(bytes_max, generation, disk)
+
+
+def _sized(part: str) -> bytes:
+    encoded = part.encode("utf-8", "surrogatepass")
+    return len(encoded).to_bytes(8, "little") + encoded
+
+
+def _packed(entry: CachedVector) -> bytes:
+    return entry.vector.astype("<f4", copy=False).tobytes() + entry.tokens.to_bytes(
+        TOKENS_BYTES, "little"
+    )
+
+
+def _unpacked(value: bytes) -> CachedVector:
+    numbers = (len(value) - TOKENS_BYTES) // 4
+    vector: FloatRows = np.frombuffer(value, np.float32, count=numbers)
+    return CachedVector(vector, int.from_bytes(value[-TOKENS_BYTES:], "little"))
+
+
+def _size(value: bytes) -> int:
+    return len(value) + ENTRY_OVERHEAD_BYTES

@@ -18,7 +18,8 @@ import structlog
 from ..types.errors import EmbeddingFailedError, InvalidArgumentError, ModelUnavailableError
 from ..types.values import CacheStats, CallBudget, EmbeddedText, EmbedRole, SchedulerStats
 from .batching import batches_agree, batching_scheduler
-from .cache import CachedVector, CacheKey, VectorCache
+from .cache import CachedVector, CacheKey, open_vector_cache
+from .cache_file import CacheFileOptions
 from .chunking import Chunk, chunks_of
 from .encoder_model import EncoderModel, refuse_external_data
 from .folder import read_model_folder
@@ -52,7 +53,8 @@ class OnnxEmbedder:
     Args:
         model: verified in memory.
         device: "cpu", "cuda" or "auto".
-        cache_bytes_max: of keys and vectors kept; 0 keeps none.
+        cache_bytes_max: of vectors kept in memory; 0 keeps none, on disk neither.
+        cache_file: where vectors outlive the process; None is nowhere. See `close`.
         scheduling: bounds of what waits and runs.
 
     Raises ModelUnavailableError when the model cannot be opened on the device asked, or gives
@@ -65,6 +67,7 @@ class OnnxEmbedder:
         *,
         device: str = "auto",
         cache_bytes_max: int = CACHE_BYTES_DEFAULT,
+        cache_file: CacheFileOptions | None = None,
         scheduling: Scheduling = DEFAULT_SCHEDULING,
     ) -> None:
         spec = model.spec
@@ -79,10 +82,12 @@ class OnnxEmbedder:
         self._dimensions = spec.dimensions
         self._generation = model.generation
         self._index_identity = model.index_identity
-        self._cache = VectorCache(cache_bytes_max)
         self._flights = SingleFlight[tuple[EmbedRole, CacheKey], CachedVector]()
         self._self_test(model)
         self._scheduler = self._choose_scheduler(spec, scheduling)
+        self._cache = open_vector_cache(
+            cache_bytes_max, cache_file, self._generation, self._dimensions
+        )
         _log.info(
             "embedding.ready",
             model=self._index_identity,
@@ -171,9 +176,17 @@ class OnnxEmbedder:
                     keys.update(CacheKey(owner, prompt, chunk.text) for chunk in chunks)
         return self._cache.forget(keys)
 
+    def forget_owner(self, owner: str) -> int:
+        """Drop all that is cached for the owner; returns how many entries."""
+        return self._cache.forget_owner(owner)
+
     def cache_stats(self) -> CacheStats:
         """State of the cache."""
         return self._cache.stats()
+
+    def close(self) -> None:
+        """Write to disk what the cache has not written yet. No text is embedded afterwards."""
+        self._cache.close()
 
     def scheduler_stats(self) -> SchedulerStats:
         """What waits and what has run."""
@@ -209,8 +222,9 @@ class OnnxEmbedder:
 
         def compute() -> CachedVector:
             nonlocal fresh
-            # The flight that this caller just missed may have left its result here.
-            if (known := self._cache.get(key)) is not None:
+            # The flight that this caller just missed may have left its result here, or an earlier
+            # process on the disk.
+            if (known := self._cache.find(key)) is not None:
                 return known
             mark = self._cache.begin_miss()
             if len(chunk.ids) > self._tokenizer.max_tokens:
@@ -316,6 +330,7 @@ def load_embedder(
     cache_dir: Path | None,
     device: str = "auto",
     cache_bytes_max: int = CACHE_BYTES_DEFAULT,
+    cache_file: CacheFileOptions | None = None,
     scheduling: Scheduling = DEFAULT_SCHEDULING,
 ) -> OnnxEmbedder:
     """Open the default model, or one's own folder, ready to serve. Fetches nothing.
@@ -327,7 +342,8 @@ def load_embedder(
         device: "cpu", "cuda" or "auto". The default model runs int8 on cpu and fp32 on cuda;
             their vectors are of different generations. "auto" takes cuda only if the fp32 graph
             is installed.
-        cache_bytes_max: of the vector cache.
+        cache_bytes_max: of the vector cache in memory.
+        cache_file: the vector cache on disk; None is none.
         scheduling: bounds of what waits and runs.
 
     Raises ModelUnavailableError; its message says what to type.
@@ -337,7 +353,11 @@ def load_embedder(
     else:
         model = EncoderModel.of_files(_default_files(cache_dir, device))
     return OnnxEmbedder(
-        model, device=device, cache_bytes_max=cache_bytes_max, scheduling=scheduling
+        model,
+        device=device,
+        cache_bytes_max=cache_bytes_max,
+        cache_file=cache_file,
+        scheduling=scheduling,
     )
 
 

@@ -134,6 +134,7 @@ class Engine:
     def stop(self) -> None:
         """Finish what is in hand and close the record. Later calls raise UnavailableError."""
         self._backlog.stop()
+        self._embedder.close()
         self._store.close()
 
     def healthy(self) -> bool:
@@ -182,13 +183,22 @@ class Engine:
     # ---- housekeeping ----
 
     def forget(self, resource_id: str, target: ForgetTarget) -> ForgetReport:
-        """Remove messages from every answer, before this returns."""
+        """Remove messages from every answer, and their vectors from the cache, before this returns.
+
+        Where it is not known which vectors those are, all of the resource leave the cache: they
+        are all meant, they are too many to be named, or the messages are gone already, as after a
+        call that was broken off in between.
+        """
         outcome = self._store.forget(resource_id, target)
+        if target.everything or outcome.texts_left_out or not outcome.seqs:
+            cache_entries = self._embedder.forget_owner(resource_id)
+        else:
+            cache_entries = self._embedder.forget_texts(outcome.texts, resource_id)
         return ForgetReport(
             messages=len(outcome.seqs),
             vectors=outcome.vectors,
             threads=outcome.threads,
-            cache_entries=self._embedder.forget_texts(outcome.texts, resource_id),
+            cache_entries=cache_entries,
         )
 
     def list_messages(self, query: ListQuery) -> list[StoredMessage]:
@@ -213,8 +223,13 @@ class Engine:
         return self._store.list_threads(resource_id, limit, after)
 
     def transfer_thread(self, resource_id: str, thread_id: str, to_resource_id: str) -> int:
-        """Give a thread to another resource; returns its messages."""
-        return self._store.transfer_thread(resource_id, thread_id, to_resource_id)
+        """Give a thread to another resource; returns its messages.
+
+        The first one's cache is dropped: the other could not forget what is in there.
+        """
+        moved = self._store.transfer_thread(resource_id, thread_id, to_resource_id)
+        self._embedder.forget_owner(resource_id)
+        return moved
 
     def embed(
         self, texts: Sequence[str], role: EmbedRole, budget: CallBudget

@@ -275,7 +275,19 @@ class Embedder(Protocol):
         ...
 
     def forget_texts(self, texts: Sequence[str], owner: str = "") -> int:
-        """Drop the owner's cached vectors of these texts and their chunks; returns how many."""
+        """Drop the owner's cached vectors of these texts and their chunks; returns how many.
+
+        They are gone from memory and disk when this returns. Raises UnavailableError where they
+        cannot be removed from the disk.
+        """
+        ...
+
+    def forget_owner(self, owner: str) -> int:
+        """Drop all that is cached for an owner, queries too. As `forget_texts`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files, what is to be kept on disk written. Nothing is embedded afterwards."""
         ...
 
     def cache_stats(self) -> CacheStats:

@@ -364,13 +364,33 @@ class EmbeddedText:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """State of the embedding cache."""
+    """State of the embedding cache, and counters since the start.
+
+    Attributes:
+        entries, bytes: in memory.
+        hits, misses: look-ups that found a vector, in memory or on disk, and that found none.
+        evictions: from memory.
+        disk_entries, disk_bytes: on disk; the bytes with SQLite's log.
+        disk_hits: those of the hits that were found on disk.
+        disk_evictions: from the disk.
+        disk_damaged: damaged entries and files that were dropped.
+    """
 
     entries: int
     bytes: int
     hits: int
     misses: int
     evictions: int
+    disk_entries: int = 0
+    disk_bytes: int = 0
+    disk_hits: int = 0
+    disk_evictions: int = 0
+    disk_damaged: int = 0
+
+    @property
+    def hit_ratio(self) -> float:
+        """Hits among look-ups, 0 to 1; 0 before the first."""
+        return self.hits / max(1, self.hits + self.misses)
     disk_entries: int = 0
     disk_bytes: int = 0
     disk_hits: int = 0

@@ -47,7 +47,8 @@ def stats(flags: StatsFlags) -> None:
             "in memory": bytes_shown(found.resident_bytes),
             "partitions loaded": found.partitions_loaded,
             "embedding cache": f"{cache.entries:,} vectors, {bytes_shown(cache.bytes)}, "
-            f"{cache.hits / asked if asked else 0:.0%} of {asked:,} look-ups found",
+            f"{cache.hits / asked if asked else 0:.0%} of {asked:,} look-ups found; "
+            f"on disk {cache.disk_entries:,} vectors, {bytes_shown(cache.disk_bytes)}",
             "device": found.device,
             "server": f"{found.server_version}, up {found.uptime_seconds:,.0f} s",
         }

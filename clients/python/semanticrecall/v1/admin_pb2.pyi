@@ -44,18 +44,30 @@ class GetStatsResponse(_message.Message):
     def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., pending: _Optional[int] = ..., threads: _Optional[int] = ..., resources: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., partitions_loaded: _Optional[int] = ..., cache: _Optional[_Union[CacheStats, _Mapping]] = ..., index_identity: _Optional[str] = ..., device: _Optional[str] = ..., server_version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ...) -> None: ...
 
 class CacheStats(_message.Message):
-    __slots__ = ("entries", "bytes", "hits", "misses", "evictions")
+    __slots__ = ("entries", "bytes", "hits", "misses", "evictions", "hit_ratio", "disk_entries", "disk_bytes", "disk_hits", "disk_evictions", "disk_damaged")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     HITS_FIELD_NUMBER: _ClassVar[int]
     MISSES_FIELD_NUMBER: _ClassVar[int]
     EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    HIT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    DISK_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_HITS_FIELD_NUMBER: _ClassVar[int]
+    DISK_EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    DISK_DAMAGED_FIELD_NUMBER: _ClassVar[int]
     entries: int
     bytes: int
     hits: int
     misses: int
     evictions: int
-    def __init__(self, entries: _Optional[int] = ..., bytes: _Optional[int] = ..., hits: _Optional[int] = ..., misses: _Optional[int] = ..., evictions: _Optional[int] = ...) -> None: ...
+    hit_ratio: float
+    disk_entries: int
+    disk_bytes: int
+    disk_hits: int
+    disk_evictions: int
+    disk_damaged: int
+    def __init__(self, entries: _Optional[int] = ..., bytes: _Optional[int] = ..., hits: _Optional[int] = ..., misses: _Optional[int] = ..., evictions: _Optional[int] = ..., hit_ratio: _Optional[float] = ..., disk_entries: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., disk_hits: _Optional[int] = ..., disk_evictions: _Optional[int] = ..., disk_damaged: _Optional[int] = ...) -> None: ...
 
 class CreateSnapshotRequest(_message.Message):
     __slots__ = ()
