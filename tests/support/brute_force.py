@@ -160,6 +160,9 @@ class BruteForceIndex:
         with self._lock:
             return len(self._partitions)
 
+    def close(self) -> None:
+        pass
+
     def vectors_put(self, resource_id: str, rows: PartitionRows) -> None:
         if rows.vectors.shape != (len(rows.seqs), self._dimensions) or not _units(rows.vectors):
             raise EmbeddingFailedError("not unit vectors")

@@ -135,6 +135,7 @@ class Engine:
         """Finish what is in hand and close the record. Later calls raise UnavailableError."""
         self._backlog.stop()
         self._embedder.close()
+        self._index.close()
         self._store.close()
 
     def healthy(self) -> bool:

@@ -166,6 +166,7 @@ class RecallUseCase:
         )
         hits = answer.hits
         info.candidates, info.searchable = answer.candidates, answer.searchable
+        info.exact = answer.exact
         info.best_score = hits[0].score if hits else None
         if query.threshold is not None:
             least = float(np.float32(query.threshold))

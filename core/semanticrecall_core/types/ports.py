@@ -317,6 +317,10 @@ class VectorIndex(CommitListener, Protocol):
         """How many partitions are in memory."""
         ...
 
+    def close(self) -> None:
+        """End its threads. Searches may still come and are answered, more slowly."""
+        ...
+
 
 class SnapshotStore(Protocol):
     """Images of partitions in checksummed files, so that a start need not read the record.

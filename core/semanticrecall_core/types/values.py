@@ -533,6 +533,7 @@ class RecallInfo:
     candidates: int = 0
     searchable: int = 0
     pending: int = 0
+    exact: bool = True
     unknown_filter_keys: tuple[str, ...] = ()
     absent_group_ids: tuple[str, ...] = ()
     messages_dropped: int = 0
