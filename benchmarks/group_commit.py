@@ -166,6 +166,8 @@ class _Waits:
         try:
             for request in requests:
                 self._sync(file, request)
+                # The echo's server has been idle for longer than the sidecar: wake it untimed.
+                await echo.unary(echo_server.METHOD, request)
                 await self._timed("echo", echo.unary(echo_server.METHOD, request))
                 answer = await self._timed(
                     "turn of one writer", sidecar.unary(wire_requests.INDEX, request)

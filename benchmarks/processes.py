@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,11 +90,12 @@ def _wait_serving(channel: grpc.Channel, process: subprocess.Popen[bytes]) -> No
     watch = health_pb2_grpc.HealthStub(channel).Watch(
         health_pb2.HealthCheckRequest(), timeout=START_SECONDS_MAX
     )
-    for answer in watch:
-        if answer.status == health_pb2.HealthCheckResponse.SERVING:
-            watch.cancel()
-            return
-    raise RuntimeError("the sidecar did not begin to serve")
+    with suppress(grpc.RpcError):  # it ended; why is for itself to say
+        for answer in watch:
+            if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                watch.cancel()
+                return
+    raise RuntimeError("the sidecar did not begin to serve; its own words are above")
 
 
 def _is_ready(ready: grpc.Future[None]) -> bool:

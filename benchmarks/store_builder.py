@@ -8,7 +8,8 @@ drawn from a seed, so that the model's own query vectors find near and far neigh
 data. They carry the installed model's generation, so a sidecar takes them for its own.
 
 A directory holds `data` (what `--data-dir` of the sidecar takes) and `built.json` (what it was
-built of). It is built once: a later call with the same plan and model finds it and returns.
+built of). It is built once: a later call with the same plan, model and format of the record finds
+it and returns.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.report import Result, flag, run_script
 from semanticrecall_core.embedding.encoder_model import EncoderModel
 from semanticrecall_core.embedding.provision import find_model
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
+from semanticrecall_core.messages.schema import FORMAT as RECORD_FORMAT
 from semanticrecall_core.types.values import (
     CallBudget,
     MessageDraft,
@@ -86,6 +88,7 @@ def build(directory: Path, plan: Sequence[ResourcePlan]) -> bool:
     generation = EncoderModel.of_files(find_model()).generation
     account = {
         "format": FORMAT,
+        "record_format": RECORD_FORMAT,
         "generation": generation,
         "resources": [asdict(resource) for resource in plan],
     }

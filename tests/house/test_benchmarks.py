@@ -78,8 +78,8 @@ def test_the_hot_path_is_measured_with_both_clients(tmp_path: Path) -> None:
         suffix = f", {client} client in turns"
         expected = {
             "cold p50 / (embed + scan + echo)": p50(result, f"{label} cold") / floor,
-            "warm p50 / echo": p50(result, f"{label} warm") / p50(result, f"{label} echo"),
-            "on a stream / echo": p50(result, f"{label} warm_stream")
+            "warm p50 / echo": p50(result, f"{label} warm") / p50(result, f"{label} echo_again"),
+            "warm on a stream p50 / echo": p50(result, f"{label} warm_stream")
             / p50(result, f"{label} echo_stream"),
         }
         for name, ratio in expected.items():
