@@ -339,6 +339,18 @@ def test_what_one_owner_has_cached_is_not_used_for_another(subject: Subject) -> 
     assert embedder.embed_query(text, budget(), "alice").computed == 1
 
 
+def test_an_owner_is_forgotten_with_all_that_is_cached_for_him(subject: Subject) -> None:
+    embedder = subject.embedder
+    for owner in ("alice", "bob"):
+        embedder.embed_query("my pin code is 4821", budget(), owner)
+    rows = embedder.embed_passage(LONG, budget(), "alice").computed
+    assert embedder.forget_owner("alice") == rows + 1
+    assert embedder.forget_owner("alice") == 0
+    assert embedder.embed_query("my pin code is 4821", budget(), "bob").cached == 1
+    assert embedder.embed_query("my pin code is 4821", budget(), "alice").computed == 1
+    assert embedder.embed_passage(LONG, budget(), "alice").computed == rows
+
+
 def test_a_passage_cut_to_its_first_window_is_one_vector(subject: Subject) -> None:
     window = subject.embedder.embed_window(LONG, EmbedRole.PASSAGE, budget())
     assert window.truncated

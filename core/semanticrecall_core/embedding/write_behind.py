@@ -18,7 +18,10 @@ from .cache_file import CacheFile, FileStats
 
 WRITE_DELAY_S = 3.0
 QUEUE_ENTRIES_MAX = 4096
-"""About 7 MiB. It is written early when half full. What does not fit is not kept on disk."""
+"""About 7 MiB. What does not fit is not kept on disk."""
+
+QUEUE_ENTRIES_EARLY = 2048
+"""So many are written without waiting for more."""
 
 _USES_MAX = 4096
 _USES_PERIOD_S = 60.0
@@ -68,7 +71,7 @@ class WriteBehind:
             if self._closing or len(self._queue) >= QUEUE_ENTRIES_MAX:
                 return
             self._queue[name] = value
-            if len(self._queue) in (1, QUEUE_ENTRIES_MAX // 2):
+            if len(self._queue) in (1, QUEUE_ENTRIES_EARLY):
                 self._condition.notify()
 
     def touch(self, name: bytes) -> None:
@@ -149,7 +152,7 @@ class WriteBehind:
                 lambda: self._closing or self._queue or self._checkpoint_wanted
             )
             self._condition.wait_for(
-                lambda: self._closing or len(self._queue) >= QUEUE_ENTRIES_MAX // 2, self._delay_s
+                lambda: self._closing or len(self._queue) >= QUEUE_ENTRIES_EARLY, self._delay_s
             )
             return not self._closing
 
