@@ -15,10 +15,14 @@ from semanticrecall_core.embedding.cache_file import CacheFileOptions
 from semanticrecall_core.embedding.cache_format import delete_cache_file
 from semanticrecall_core.embedding.embedder import load_embedder
 from semanticrecall_core.embedding.scheduler import Scheduling
+from semanticrecall_core.embedding.threads import worker_threads
 from semanticrecall_core.engine import Engine, EngineLimits
+from semanticrecall_core.engine.partition_loading import ImageForm, PartitionLoader
+from semanticrecall_core.engine.snapshotting import SnapshotPlan, Snapshotting
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.messages.directory import DataDirectory
-from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
+from semanticrecall_core.snapshots import FileSnapshotStore
+from semanticrecall_core.types.ports import Embedder, MessageStore
 from semanticrecall_core.types.values import CallBudget
 from semanticrecall_core.vectors import FaissVectorIndex
 
@@ -27,6 +31,16 @@ from .lifecycle import Parts
 
 WARM_UP_TEXT = "what did we talk about?"
 WARM_UP_SECONDS = 60.0
+SNAPSHOTS = "snapshots"
+"""Folder in the data directory."""
+
+SCALE_CLIP = 0.30
+"""Measured for the default model: docs/decisions/0003."""
+
+ROWS_MIN = 256
+"""Fewer rows are read from the record as quickly: docs/decisions/0008."""
+
+QUIET_INTERVALS = 5
 
 
 def default_parts(load: Callable[[Settings], Embedder] | None = None) -> Parts:
@@ -100,14 +114,33 @@ def _load(
 
 
 def _engine(settings: Settings, store: MessageStore, embedder: Embedder) -> Engine:
-    index: VectorIndex = FaissVectorIndex(
-        embedder.dimensions,
-        store.load_partition,
-        partitions_bytes_max=settings.partitions_bytes_max,
+    low = settings.memory is Memory.LOW
+    snapshots = FileSnapshotStore(
+        settings.data_dir / SNAPSHOTS, store_id=store.store_id, mapped=low
     )
+    bytes_max = settings.partitions_bytes_max or partitions_bytes_default()
+    form = ImageForm(embedder.generation, embedder.dimensions, SCALE_CLIP, mapped=low)
+    loader = PartitionLoader(store, snapshots, form)
+    index = FaissVectorIndex(
+        embedder.dimensions,
+        loader,
+        scale_clip=SCALE_CLIP,
+        partitions_bytes_max=bytes_max,
+        scan_threads=worker_threads(),
+    )
+    interval_s = settings.snapshot_interval_ms / 1000
+    plan = SnapshotPlan(
+        interval_s=interval_s,
+        quiet_s=QUIET_INTERVALS * interval_s,
+        rows_min=1 if low else ROWS_MIN,
+        mapped=low,
+    )
+    snapshotting = Snapshotting(store, snapshots, index, embedder.generation, plan)
+    loader.tell_rows_read(snapshotting.rows_changed)
     limits = EngineLimits(
         embed_threads=settings.backlog_threads or embedder.passages_at_once,
         answer_bytes_max=settings.answer_bytes_max,
         filter_keys=frozenset(settings.filter_keys),
+        partitions_bytes_max=bytes_max,
     )
-    return Engine(store, embedder, index, limits)
+    return Engine(store, embedder, index, limits, snapshotting)

@@ -50,6 +50,13 @@ class Device(StrEnum):
     AUTO = "auto"
 
 
+class Memory(StrEnum):
+    """How much of the partitions is kept in memory."""
+
+    DEFAULT = "default"
+    LOW = "low"
+
+
 class LogLevel(StrEnum):
     """Least severity that is logged."""
 
@@ -152,6 +159,14 @@ class Settings(BaseSettings):
         "Start although the directory is on a network or shared file system, where the "
         "database can be damaged without an error.",
         default=False,
+    )
+    snapshot_interval_ms: int = _setting(
+        Group.STORAGE,
+        "How often partitions of which much has changed are written to snapshots, from which a "
+        "start reads them quicker. 0: never; those that are there are still used.",
+        default=60_000,
+        ge=0,
+        le=86_400_000,
     )
     accept_loss: bool = _setting(
         Group.STORAGE,
@@ -284,9 +299,17 @@ class Settings(BaseSettings):
     )
     partitions_bytes_max: int = _setting(
         Group.CAPACITY,
-        "Bytes of partitions (vectors of one resource) kept in memory.",
-        default=1024 * 1024 * 1024,
-        ge=1024 * 1024,
+        "Bytes of partitions (vectors of one resource) kept in memory; the least recently used "
+        "are read again when they are asked. 0: half of the memory there is, at most 4 GiB, which "
+        "is enough for two million messages.",
+        default=0,
+        ge=0,
+    )
+    memory: Memory = _setting(
+        Group.CAPACITY,
+        "default: partitions are in memory whole. low: their full vectors stay in the snapshots' "
+        "files, mapped, and a quarter of the memory is enough; a recall reads a few of them.",
+        default=Memory.DEFAULT,
     )
     request_bytes_max: int = _setting(
         Group.REQUEST,

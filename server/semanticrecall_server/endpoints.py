@@ -188,7 +188,7 @@ ADMIN_UNARY = (
     UnaryMethod(
         "CreateSnapshot",
         admin_pb2.CreateSnapshotRequest,
-        lambda s, r, c: s.admin.not_there_yet(r, c),
+        lambda s, r, c: s.admin.create_snapshot(r, c),
         _admin,
     ),
     UnaryMethod(

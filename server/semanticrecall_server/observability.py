@@ -204,6 +204,22 @@ def engine_readings(engine: Engine) -> list[Reading]:
         Reading("embed_batches", "Runs of the model.", scheduler.batches, True),
         Reading("embed_batched_texts", "Texts in those runs.", scheduler.batched_texts, True),
         Reading("embed_refused", "Texts refused: full queue.", scheduler.refused, True),
+        *_snapshot_readings(engine),
+    ]
+
+
+def _snapshot_readings(engine: Engine) -> list[Reading]:
+    stats = engine.snapshot_stats()
+    if stats is None:
+        return []
+    failures = engine.snapshot_failures()
+    return [
+        Reading("snapshot_files", "Files of snapshots.", stats.files),
+        Reading("snapshot_bytes", "Bytes of those files.", stats.bytes),
+        Reading("snapshot_partitions", "Resources that have a snapshot.", stats.partitions),
+        Reading("snapshot_rows", "Vectors in snapshots.", stats.rows),
+        Reading("snapshot_damaged", "Snapshots found damaged, not used.", stats.damaged, True),
+        Reading("snapshot_failures", "Not written, read or removed.", failures, True),
     ]
 
 

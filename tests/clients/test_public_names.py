@@ -19,8 +19,8 @@ FailedPreconditionError FieldViolation Finding ForgetResult GroupState IndexBatc
 InternalError InvalidArgumentError ListOptions Message MessageFields MessageOutcome Mode
 NotFoundError PermissionDeniedError Ranking RecallClient RecallInfo RecallOptions RecallResult
 RecallSession RecallTimings RecalledMessage ReembedProgress ResourceExhaustedError Role Scope
-SemanticRecallError Snapshot Stats Status ThreadSummary Tls UnauthenticatedError UnavailableError
-UnimplementedError VerifySummary Wait WhyEmpty assistant system tool user
+SemanticRecallError Snapshot SnapshotStats Stats Status ThreadSummary Tls UnauthenticatedError
+UnavailableError UnimplementedError VerifySummary Wait WhyEmpty assistant system tool user
 """
 
 METHODS = """

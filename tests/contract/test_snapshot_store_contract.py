@@ -50,6 +50,7 @@ def test_a_later_image_replaces_an_earlier_one(snapshots: SnapshotStore) -> None
     assert same(snapshots.read("u"), newer)
     assert same(snapshots.read("v"), other)
     assert snapshots.resources() == {"u": 4, "v": 2}
+    assert [snapshots.rows_of(name) for name in ("u", "v", "w")] == [4, 2, None]
     assert (snapshots.stats().partitions, snapshots.stats().rows) == (2, 6)
 
 

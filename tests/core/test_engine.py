@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from semanticrecall_core.engine import VerifyReport
+from semanticrecall_core.engine.warming import WarmingLimits
 from semanticrecall_core.types.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -370,7 +371,7 @@ def test_start_reads_the_resources_written_last(tmp_path: Path) -> None:
     for resource in ("a", "b", "c"):
         first.add(draft("m", "x"), resource=resource)
     first.engine.stop()
-    second = Running(tmp_path / "data", warm_resources_max=2)
+    second = Running(tmp_path / "data", warming=WarmingLimits(WAIT_SECONDS, 2))
     assert second.engine.partitions_loaded() == 2
     assert ids(second.recall("x", resource="a")) == ["m"]
     second.engine.stop()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
+import time
 from typing import Any
 
 import grpc
@@ -32,6 +32,7 @@ from semanticrecall_server.metadata_json import fill_struct, json_of, plain_obje
 from semanticrecall_server.page_tokens import PageTokens
 from support.fake_engine import MESSAGE, FakeEngine
 from support.running_server import InProcessServer, error_detail
+from support.stored_messages import changed
 
 NS = 1_000_000_000
 
@@ -267,11 +268,18 @@ def test_embed_and_transfer_and_stats(server: InProcessServer) -> None:
     assert (whole.messages, whole.vectors, whole.pending, whole.threads) == (1, 2, 3, 4)
     assert (whole.resources, whole.disk_bytes, whole.partitions_loaded) == (5, 6, 9)
     assert (whole.cache.entries, whole.cache.evictions) == (1, 5)
+    found = whole.snapshots
+    counts = (found.files, found.bytes, found.partitions, found.rows, found.damaged)
+    assert (*counts, found.failures) == (11, 12, 13, 14, 15, 16)
     assert whole.resident_bytes > 1_000_000
     assert (whole.device, whole.server_version) == ("cpu", "0.1.0")
     one = server.admin.GetStats(admin_pb2.GetStatsRequest(resource_id="alice"), timeout=20)
     assert (one.messages, one.resources, one.resident_bytes) == (1, 0, 0)
     assert not one.HasField("cache")
+    assert not one.HasField("snapshots")
+    made = server.admin.CreateSnapshot(admin_pb2.CreateSnapshotRequest(), timeout=20).snapshot
+    assert (made.name, made.bytes, made.messages) == ("partitions", 12, 14)
+    assert abs(made.create_time.ToNanoseconds() - time.time_ns()) < 60 * 10**9
 
 
 # ---- pages ----
@@ -279,7 +287,7 @@ def test_embed_and_transfer_and_stats(server: InProcessServer) -> None:
 
 def history(count: int, *, payload: bytes = b"") -> list[StoredMessage]:
     return [
-        dataclasses.replace(MESSAGE, seq=i + 1, id=f"m{i}", create_time_ns=i // 2, payload=payload)
+        changed(MESSAGE, seq=i + 1, id=f"m{i}", create_time_ns=i // 2, payload=payload)
         for i in range(count)
     ]
 

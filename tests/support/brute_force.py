@@ -160,6 +160,11 @@ class BruteForceIndex:
         with self._lock:
             return len(self._partitions)
 
+    def memory_bytes(self) -> int:
+        with self._lock:
+            messages = [m for p in self._partitions.values() for m in p.values()]
+            return sum(message.vectors.nbytes for message in messages)
+
     def close(self) -> None:
         pass
 

@@ -32,6 +32,7 @@ from semanticrecall_core.types.values import (
     RecallQuery,
     Role,
     SchedulerStats,
+    SnapshotStats,
     Status,
     StoredMessage,
     StoreStats,
@@ -39,20 +40,23 @@ from semanticrecall_core.types.values import (
     VectorHit,
     Wait,
 )
+from support.stored_messages import stored
 
-MESSAGE = StoredMessage(
+MESSAGE = stored(
+    MessageDraft(
+        id="m1",
+        thread_id="t1",
+        role=Role.USER,
+        author="Alice",
+        text="Rex eats turkey",
+        metadata_json='{"age":3,"tags":["a",null,true,{"x":0.5}],"project":"A"}',
+        payload=b"\x00\xff",
+        payload_type="test/bytes",
+        group_id="g1",
+    ),
+    1_700_000_000_123_456_789,
     seq=7,
-    resource_id="alice",
-    thread_id="t1",
-    id="m1",
-    role=Role.USER,
-    author="Alice",
-    text="Rex eats turkey",
-    create_time_ns=1_700_000_000_123_456_789,
-    metadata_json='{"age":3,"tags":["a",null,true,{"x":0.5}],"project":"A"}',
-    payload=b"\x00\xff",
-    payload_type="test/bytes",
-    group_id="g1",
+    resource="alice",
     revision=9,
 )
 SCORE = 0.75
@@ -240,6 +244,16 @@ class FakeEngine:
 
     def scheduler_stats(self) -> SchedulerStats:
         return SchedulerStats(1, 2, 3, 4, 5, 6)
+
+    def snapshot_stats(self) -> SnapshotStats:
+        return SnapshotStats(11, 12, 13, 14, 15)
+
+    def snapshot_failures(self) -> int:
+        return 16
+
+    def create_snapshot(self, budget: CallBudget) -> SnapshotStats:
+        self.on_call("create_snapshot", budget)
+        return self.snapshot_stats()
 
     def partitions_loaded(self) -> int:
         return 9

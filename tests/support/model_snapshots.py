@@ -36,6 +36,9 @@ class ModelSnapshots:
     def resources(self) -> dict[str, int]:
         return {name: len(image.rows.seqs) for name, image in self.images.items()}
 
+    def rows_of(self, resource_id: str) -> int | None:
+        return self.resources().get(resource_id)
+
     def stats(self) -> SnapshotStats:
         rows = self.resources()
         return SnapshotStats(0, 0, len(rows), sum(rows.values()), 0)

@@ -116,7 +116,7 @@ def embed_result(wire: recall_pb2.EmbedResponse) -> results.EmbedResult:
 
 def stats(wire: admin_pb2.GetStatsResponse) -> results.Stats:
     """Counts."""
-    cache = wire.cache
+    cache, snapshots = wire.cache, wire.snapshots
     return results.Stats(
         messages=wire.messages,
         vectors=wire.vectors,
@@ -143,6 +143,14 @@ def stats(wire: admin_pb2.GetStatsResponse) -> results.Stats:
         device=wire.device,
         server_version=wire.server_version,
         uptime_seconds=wire.uptime_seconds,
+        snapshots=results.SnapshotStats(
+            files=snapshots.files,
+            bytes=snapshots.bytes,
+            partitions=snapshots.partitions,
+            rows=snapshots.rows,
+            damaged=snapshots.damaged,
+            failures=snapshots.failures,
+        ),
     )
 
 

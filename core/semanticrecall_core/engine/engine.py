@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import structlog
@@ -15,7 +14,9 @@ from semanticrecall_core.engine.change_watch import ChangeWatch
 from semanticrecall_core.engine.index import IndexTicket, IndexUseCase
 from semanticrecall_core.engine.read_token import read_revision
 from semanticrecall_core.engine.recall import RecallLimits, RecallUseCase
-from semanticrecall_core.types.errors import NotFoundError
+from semanticrecall_core.engine.snapshotting import Snapshotting
+from semanticrecall_core.engine.warming import Warming, WarmingLimits
+from semanticrecall_core.types.errors import NotFoundError, UnavailableError
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
 from semanticrecall_core.types.values import (
     CacheStats,
@@ -30,10 +31,10 @@ from semanticrecall_core.types.values import (
     RecallAnswer,
     RecallQuery,
     SchedulerStats,
+    SnapshotStats,
     StoredMessage,
     StoreStats,
     ThreadSummary,
-    VectorQuery,
     Wait,
 )
 
@@ -49,16 +50,16 @@ class EngineLimits:
         backlog_rows_max: messages that may wait to be embedded before Index is refused.
         answer_bytes_max: most bytes of text, payload and metadata in one Recall answer.
         filter_keys: keys that a filter may name though no message carries them yet.
-        warm_seconds: how long `start` may take to read the most recent resources into memory.
-        warm_resources_max: how many of them at most.
+        warming: how much is read ahead at the start.
+        partitions_bytes_max: size of all partitions in memory beyond which none is read ahead.
     """
 
     embed_threads: int = 2
     backlog_rows_max: int = 200_000
     answer_bytes_max: int = 3 * 1024 * 1024
     filter_keys: frozenset[str] = frozenset()
-    warm_seconds: float = 2.0
-    warm_resources_max: int = 10_000
+    warming: WarmingLimits = field(default_factory=WarmingLimits)
+    partitions_bytes_max: int = 2 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +89,28 @@ class Engine:
     """
 
     def __init__(
-        self, store: MessageStore, embedder: Embedder, index: VectorIndex, limits: EngineLimits
+        self,
+        store: MessageStore,
+        embedder: Embedder,
+        index: VectorIndex,
+        limits: EngineLimits,
+        snapshotting: Snapshotting | None = None,
     ) -> None:
+        """`snapshotting`: keeps images of the partitions; None keeps none."""
         self._store = store
         self._embedder = embedder
         self._index = index
         self._backlog = EmbeddingBacklog(
             store, embedder, threads=limits.embed_threads, rows_max=limits.backlog_rows_max
         )
-        self._limits = limits
+        self._snapshotting = snapshotting
+        self._warming = Warming(
+            store,
+            index,
+            embedder.dimensions,
+            limits.warming,
+            has_room=lambda: index.memory_bytes() < 0.9 * limits.partitions_bytes_max,
+        )
         self._recall = RecallUseCase(
             store,
             embedder,
@@ -106,23 +120,19 @@ class Engine:
         )
         self._index_messages = IndexUseCase(store, self._backlog)
         store.subscribe(index)
+        if snapshotting is not None:
+            store.subscribe(snapshotting)
 
     def start(self) -> None:
-        """Recover: read the most recent resources, take up what is pending, begin to embed it."""
-        warmed = self._warm()
-        self._backlog.start()
-        _log.info("engine_started", pending=self._backlog.total(), partitions_warmed=warmed)
+        """Recover: read the most recent resources, take up what is pending, begin to embed it.
 
-    def _warm(self) -> int:
-        """Search the resources that were written last, so that their first Recall is not slow."""
-        query = VectorQuery(np.eye(1, self.dimensions, dtype=np.float32)[0], top_k=1)
-        deadline = time.monotonic() + self._limits.warm_seconds
-        recent = self._store.recent_resources(self._limits.warm_resources_max)
-        for warmed, resource_id in enumerate(recent):
-            if time.monotonic() >= deadline:
-                return warmed
-            self._index.search(resource_id, query)
-        return len(recent)
+        Takes a moment, however large the store is: the rest goes on beside the first calls.
+        """
+        warmed = self._warming.start()
+        self._backlog.start()
+        if self._snapshotting is not None:
+            self._snapshotting.start()
+        _log.info("engine_started", pending=self._backlog.total(), partitions_warmed=warmed)
 
     def warm_up(self, text: str, budget: CallBudget) -> None:
         """Recall from nobody's memory, so that the first real recall is as fast as the next."""
@@ -133,7 +143,10 @@ class Engine:
 
     def stop(self) -> None:
         """Finish what is in hand and close the record. Later calls raise UnavailableError."""
+        self._warming.stop()
         self._backlog.stop()
+        if self._snapshotting is not None:
+            self._snapshotting.stop()
         self._embedder.close()
         self._index.close()
         self._store.close()
@@ -184,13 +197,18 @@ class Engine:
     # ---- housekeeping ----
 
     def forget(self, resource_id: str, target: ForgetTarget) -> ForgetReport:
-        """Remove messages from every answer, and their vectors from the cache, before this returns.
+        """Remove messages from every answer, and their vectors from the cache and from snapshots.
+
+        All that before this returns, but for a snapshot file that cannot be removed from the disk:
+        that is logged and tried again.
 
         Where it is not known which vectors those are, all of the resource leave the cache: they
         are all meant, they are too many to be named, or the messages are gone already, as after a
         call that was broken off in between.
         """
         outcome = self._store.forget(resource_id, target)
+        if self._snapshotting is not None and outcome.seqs:
+            self._snapshotting.forget(resource_id)
         if target.everything or outcome.texts_left_out or not outcome.seqs:
             cache_entries = self._embedder.forget_owner(resource_id)
         else:
@@ -229,6 +247,8 @@ class Engine:
         The first one's cache is dropped: the other could not forget what is in there.
         """
         moved = self._store.transfer_thread(resource_id, thread_id, to_resource_id)
+        if self._snapshotting is not None:
+            self._snapshotting.forget(resource_id)
         self._embedder.forget_owner(resource_id)
         return moved
 
@@ -271,6 +291,24 @@ class Engine:
     def scheduler_stats(self) -> SchedulerStats:
         """What waits to be embedded, in whichever call, and what has run."""
         return self._embedder.scheduler_stats()
+
+    def snapshot_stats(self) -> SnapshotStats | None:
+        """What the snapshots hold; None where none are kept."""
+        return None if self._snapshotting is None else self._snapshotting.stats()
+
+    def create_snapshot(self, budget: CallBudget) -> SnapshotStats:
+        """Write snapshots of everything that has none, or another one; returns what is there then.
+
+        Raises DeadlineExceededError or CancelledError soon after the budget is over: the writing
+        goes on in the background.
+        """
+        if self._snapshotting is None:
+            raise UnavailableError("no snapshots are kept here")
+        return self._snapshotting.create(budget)
+
+    def snapshot_failures(self) -> int:
+        """Snapshots that could not be written or removed since the start."""
+        return 0 if self._snapshotting is None else self._snapshotting.failures()
 
     def partitions_loaded(self) -> int:
         """Partitions in memory."""

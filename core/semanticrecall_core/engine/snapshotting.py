@@ -18,16 +18,22 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import structlog
 
-from semanticrecall_core.types.errors import SemanticRecallError
+from semanticrecall_core.types.errors import SemanticRecallError, UnavailableError
 from semanticrecall_core.types.ports import MessageStore, SnapshotStore
-from semanticrecall_core.types.values import PartitionImage, PartitionRows, SnapshotStats
+from semanticrecall_core.types.values import (
+    CallBudget,
+    PartitionImage,
+    PartitionRows,
+    SnapshotStats,
+)
 
 if TYPE_CHECKING:
     from semanticrecall_core.types.values import IntColumn
@@ -35,6 +41,10 @@ if TYPE_CHECKING:
 LOWEST_PRIORITY = 19
 RESOURCES_TRACKED_MAX = 200_000
 MESSAGES_AT_ONCE = 2_000
+RESOURCES_MAX = 10_000_000
+REQUEST_CHECK_SECONDS = 0.1
+GIVE_WAY_SECONDS = 0.05
+GIVE_WAY_MAX = 100
 
 _log = structlog.get_logger(__name__)
 
@@ -96,8 +106,19 @@ class Snapshotting:
         partitions: ImagedPartitions,
         generation: str,
         plan: SnapshotPlan,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`generation` is the embedder's. Subscribe it after the vector index."""
+        """Subscribe it after the vector index.
+
+        Args:
+            store: the record.
+            snapshots: closed when this stops.
+            partitions: the vector index.
+            generation: the embedder's.
+            plan: when what is written.
+            clock: seconds; tells how long ago something changed.
+        """
+        self._clock = clock
         self._store = store
         self._snapshots = snapshots
         self._partitions = partitions
@@ -105,8 +126,11 @@ class Snapshotting:
         self._plan = plan
         self._lock = threading.Lock()
         self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._requests: list[Future[None]] = []
         self._changed: dict[str, _Changed] = {}
         self._to_forget: set[str] = set()
+        self._writing: set[str] = set()
         self._failures = 0
         self._stop_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
@@ -115,17 +139,38 @@ class Snapshotting:
 
     def start(self) -> None:
         """Begin to write in the background."""
-        if self._plan.interval_s > 0:
-            self._thread.start()
+        self._thread.start()
 
     def stop(self) -> None:
         """Write what is worth it, within the plan's time, and end the thread."""
         with self._lock:
             self._stop_at = time.monotonic() + self._plan.stop_seconds
+        self._stopped.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
         self._snapshots.close()
+
+    def create(self, budget: CallBudget) -> SnapshotStats:
+        """Write images of everything that has none, or another one; returns what is there then.
+
+        Raises:
+            DeadlineExceededError, CancelledError: it goes on in the background.
+            UnavailableError: the snapshots are closed, or the disk failed.
+            ResourceExhaustedError: DISK_FULL.
+        """
+        done: Future[None] = Future()
+        with self._lock:
+            if self._stop_at is not None:
+                raise UnavailableError("the snapshots are closed")
+            self._requests.append(done)
+        self._wake.set()
+        while True:
+            try:
+                done.result(min(budget.remaining(), REQUEST_CHECK_SECONDS))
+                return self.stats()
+            except TimeoutError:
+                budget.check()
 
     def stats(self) -> SnapshotStats:
         """What is on disk."""
@@ -154,7 +199,7 @@ class Snapshotting:
 
     def rows_changed(self, resource_id: str, rows: int) -> None:
         """So many rows of a resource are not as its image has them."""
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
             known = self._changed.get(resource_id)
             if known is not None:
@@ -167,26 +212,63 @@ class Snapshotting:
     def forget(self, resource_id: str) -> None:
         """Remove the images of a resource from the disk. What fails is logged and tried again."""
         with self._lock:
+            # One that is read for a snapshot from now on has forgotten already.
+            if resource_id not in self._writing and self._snapshots.rows_of(resource_id) is None:
+                return
             self._to_forget.add(resource_id)
         try:
             self._forget_waiting()
         except SemanticRecallError as error:
             self._failed("snapshot_not_forgotten", error)
+        if self._plan.mapped:
+            self._map([resource_id])
 
     # ---- the thread ----
+
+    def work(self) -> None:
+        """Do all that is due now, on the calling thread; what fails is logged."""
+        try:
+            self._forget_waiting()
+            self._answer_requests()
+            if self._plan.interval_s:
+                self._write(self._due(), self._plan.rows_min)
+        except Exception as error:
+            self._failed("snapshot_not_written", error)
 
     def _run(self) -> None:
         try:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
         except OSError:
             _log.warning("snapshot_priority_not_lowered")
-        while not self._stopping():
-            self._wake.wait(self._plan.interval_s)
-            try:
-                self._forget_waiting()
-                self._write(self._due())
-            except Exception as error:
-                self._failed("snapshot_failed", error)
+        last = False
+        while not last:
+            self._wake.wait(self._plan.interval_s or None)
+            self._wake.clear()
+            last = self._stopping()
+            self.work()
+        self._answer_requests()
+
+    def _answer_requests(self) -> None:
+        with self._lock:
+            requests, self._requests = self._requests, []
+        if not requests:
+            return
+        try:
+            self._write(self._all(), rows_min=1)
+            if self._stopping():
+                raise UnavailableError("the snapshots were closed before all was written")
+        except SemanticRecallError as error:
+            _answer(requests, error)
+            raise
+        _answer(requests, None)
+
+    def _all(self) -> list[str]:
+        """Resources without an image, or with one that is not known to be current."""
+        imaged = self._snapshots.resources()
+        everything = self._store.recent_resources(RESOURCES_MAX)
+        with self._lock:
+            wanted = [r for r in everything if r not in imaged or r in self._changed]
+            return [r for r in wanted if r not in self._to_forget]
 
     def _stopping(self) -> bool:
         return self._stop_at is not None
@@ -204,7 +286,7 @@ class Snapshotting:
 
     def _due(self) -> list[str]:
         """Resources to be imaged now, the most changed first."""
-        plan, now = self._plan, time.monotonic()
+        plan, now = self._plan, self._clock()
         imaged = self._snapshots.resources()
         found: list[tuple[int, str]] = []
         with self._lock:
@@ -221,34 +303,48 @@ class Snapshotting:
         found.sort()
         return [resource_id for _, resource_id in found]
 
-    def _write(self, due: Sequence[str]) -> None:
+    def _write(self, due: Sequence[str], rows_min: int) -> None:
         """Write images of these, a file for every `rows_at_once` rows."""
         waiting = deque(due)
+        given_way = 0
         while waiting and not self._out_of_time():
             taken: dict[str, int] = {}
             try:
-                written = self._snapshots.write(self._images(waiting, taken))
-            except SemanticRecallError as error:
+                written = self._snapshots.write(self._images(waiting, taken, rows_min))
+            except SemanticRecallError:
                 for resource_id, rows in taken.items():
                     self.rows_changed(resource_id, rows)
-                self._failed("snapshot_not_written", error)
-                return
+                raise
+            finally:
+                with self._lock:
+                    self._writing.clear()
+            if not taken:
+                given_way += 1
+                if given_way > GIVE_WAY_MAX:
+                    raise UnavailableError("a snapshot that is to be forgotten cannot be removed")
+                self._stopped.wait(GIVE_WAY_SECONDS)
+                continue
             _log.debug("snapshot_written", partitions=written)
             if self._plan.mapped and not self._stopping():
                 self._map(list(taken))
 
-    def _images(self, waiting: deque[str], taken: dict[str, int]) -> Iterator[PartitionImage]:
+    def _images(
+        self, waiting: deque[str], taken: dict[str, int], rows_min: int
+    ) -> Iterator[PartitionImage]:
         """Images of the next resources; how many changes each has goes to `taken`."""
         rows = 0
         while waiting and rows < self._plan.rows_at_once and not self._out_of_time():
             started = time.monotonic()
-            resource_id = waiting.popleft()
             with self._lock:
+                if self._to_forget:  # who forgets waits for this file to be complete
+                    return
+                resource_id = waiting.popleft()
+                self._writing.add(resource_id)
                 changed = self._changed.pop(resource_id, None)
             # Counted before it is read: what changes meanwhile is counted once more.
             taken[resource_id] = 0 if changed is None else changed.rows
             try:
-                image = self._image(resource_id)
+                image = self._image(resource_id, rows_min)
             except SemanticRecallError as error:
                 self._failed("snapshot_not_read", error)
                 continue
@@ -257,19 +353,19 @@ class Snapshotting:
                 yield image
             self._rest(started)
 
-    def _image(self, resource_id: str) -> PartitionImage | None:
+    def _image(self, resource_id: str, rows_min: int) -> PartitionImage | None:
         """The resource as it is now; None where it is too small to be worth it."""
         image = self._partitions.partition_image(resource_id, self._generation)
         if image is None:
-            image = self._image_of_record(resource_id)
-        if image is None or len(image.rows.seqs) < self._plan.rows_min:
+            image = self._image_of_record(resource_id, rows_min)
+        if image is None or len(image.rows.seqs) < rows_min:
             return None
         return image
 
-    def _image_of_record(self, resource_id: str) -> PartitionImage | None:
+    def _image_of_record(self, resource_id: str, rows_min: int) -> PartitionImage | None:
         """Read in slices: the record makes objects of each row, and recalls go on beside."""
         live = self._store.row_checksums(resource_id)
-        if len(live.seqs) < self._plan.rows_min:
+        if len(live.seqs) < rows_min:
             return None
         seqs = np.unique(live.seqs)
         pieces: list[PartitionRows] = []
@@ -299,9 +395,17 @@ class Snapshotting:
     def _rest(self, started: float) -> None:
         """As long as was worked, so that at most half of one core is used; not when stopping."""
         if not self._stopping():
-            self._wake.wait(time.monotonic() - started)
+            self._stopped.wait(time.monotonic() - started)
 
     def _failed(self, event: str, error: Exception) -> None:
         self._failures += 1
         reason = getattr(error, "reason", type(error).__name__)
         _log.warning(event, reason=reason)
+
+
+def _answer(requests: Sequence[Future[None]], error: SemanticRecallError | None) -> None:
+    for request in requests:
+        if error is None:
+            request.set_result(None)
+        else:
+            request.set_exception(error)

@@ -126,6 +126,12 @@ class FileSnapshotStore:
         newest = self._newest.copy()
         return {resource_id: file.rows_of(resource_id) for resource_id, file in newest.items()}
 
+    def rows_of(self, resource_id: str) -> int | None:
+        """See `SnapshotStore.rows_of`."""
+        with self._state:
+            file = self._newest.get(resource_id)
+        return None if file is None else file.rows_of(resource_id)
+
     def stats(self) -> SnapshotStats:
         """See `SnapshotStore.stats`."""
         with self._state:
@@ -249,7 +255,8 @@ class FileSnapshotStore:
 
     def _remove_doomed(self) -> None:
         if self._doomed:
-            remove_files(self._doomed)
+            # Oldest first: a crash in between brings no older block of a resource back.
+            remove_files(sorted(self._doomed))
             sync_directory(self._directory)
             self._doomed.clear()
 
@@ -261,8 +268,8 @@ class FileSnapshotStore:
             self._files.append(file)
             live = self._live[file] = _Live()
             for resource_id in file.index:
-                self._drop(resource_id)
-                self._newest[resource_id] = file
+                self._uncount(resource_id)
+                self._newest[resource_id] = file  # one step: no reader finds nothing in between
                 live.bytes += file.length_of(resource_id)
                 live.rows += file.rows_of(resource_id)
 
@@ -287,7 +294,11 @@ class FileSnapshotStore:
         _log.warning("snapshot_block_damaged", file=file.path.name)
 
     def _drop(self, resource_id: str) -> None:
-        file = self._newest.pop(resource_id, None)
+        self._uncount(resource_id)
+        del self._newest[resource_id]
+
+    def _uncount(self, resource_id: str) -> None:
+        file = self._newest.get(resource_id)
         if file is not None:
             live = self._live[file]
             live.bytes -= file.length_of(resource_id)

@@ -321,6 +321,10 @@ class VectorIndex(CommitListener, Protocol):
         """End its threads. Searches may still come and are answered, more slowly."""
         ...
 
+    def memory_bytes(self) -> int:
+        """Bytes of memory that they take."""
+        ...
+
 
 class SnapshotStore(Protocol):
     """Images of partitions in checksummed files, so that a start need not read the record.
@@ -352,6 +356,10 @@ class SnapshotStore(Protocol):
 
     def resources(self) -> dict[str, int]:
         """The resources that have an image, and its rows."""
+        ...
+
+    def rows_of(self, resource_id: str) -> int | None:
+        """Rows of a resource's image; None where it has none."""
         ...
 
     def stats(self) -> SnapshotStats:

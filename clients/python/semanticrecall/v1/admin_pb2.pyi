@@ -14,7 +14,7 @@ class GetStatsRequest(_message.Message):
     def __init__(self, resource_id: _Optional[str] = ...) -> None: ...
 
 class GetStatsResponse(_message.Message):
-    __slots__ = ("messages", "vectors", "pending", "threads", "resources", "disk_bytes", "resident_bytes", "partitions_loaded", "cache", "index_identity", "device", "server_version", "uptime_seconds")
+    __slots__ = ("messages", "vectors", "pending", "threads", "resources", "disk_bytes", "resident_bytes", "partitions_loaded", "cache", "index_identity", "device", "server_version", "uptime_seconds", "snapshots")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,7 @@ class GetStatsResponse(_message.Message):
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     messages: int
     vectors: int
     pending: int
@@ -41,7 +42,24 @@ class GetStatsResponse(_message.Message):
     device: str
     server_version: str
     uptime_seconds: float
-    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., pending: _Optional[int] = ..., threads: _Optional[int] = ..., resources: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., partitions_loaded: _Optional[int] = ..., cache: _Optional[_Union[CacheStats, _Mapping]] = ..., index_identity: _Optional[str] = ..., device: _Optional[str] = ..., server_version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ...) -> None: ...
+    snapshots: SnapshotStats
+    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., pending: _Optional[int] = ..., threads: _Optional[int] = ..., resources: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., partitions_loaded: _Optional[int] = ..., cache: _Optional[_Union[CacheStats, _Mapping]] = ..., index_identity: _Optional[str] = ..., device: _Optional[str] = ..., server_version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., snapshots: _Optional[_Union[SnapshotStats, _Mapping]] = ...) -> None: ...
+
+class SnapshotStats(_message.Message):
+    __slots__ = ("files", "bytes", "partitions", "rows", "damaged", "failures")
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    files: int
+    bytes: int
+    partitions: int
+    rows: int
+    damaged: int
+    failures: int
+    def __init__(self, files: _Optional[int] = ..., bytes: _Optional[int] = ..., partitions: _Optional[int] = ..., rows: _Optional[int] = ..., damaged: _Optional[int] = ..., failures: _Optional[int] = ...) -> None: ...
 
 class CacheStats(_message.Message):
     __slots__ = ("entries", "bytes", "hits", "misses", "evictions", "hit_ratio", "disk_entries", "disk_bytes", "disk_hits", "disk_evictions", "disk_damaged")

@@ -79,7 +79,8 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateSnapshot(self, request, context):
-        """UNIMPLEMENTED in this version.
+        """Writes snapshots of everything that has none, or another one, and answers when they are on
+        disk. They are written in the background without this call too, where it is worth it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -31,7 +31,9 @@ class AdminServiceStub:
         semanticrecall.v1.admin_pb2.CreateSnapshotRequest,
         semanticrecall.v1.admin_pb2.CreateSnapshotResponse,
     ]
-    """UNIMPLEMENTED in this version."""
+    """Writes snapshots of everything that has none, or another one, and answers when they are on
+    disk. They are written in the background without this call too, where it is worth it.
+    """
 
     ListSnapshots: grpc.UnaryUnaryMultiCallable[
         semanticrecall.v1.admin_pb2.ListSnapshotsRequest,
@@ -72,7 +74,9 @@ class AdminServiceAsyncStub:
         semanticrecall.v1.admin_pb2.CreateSnapshotRequest,
         semanticrecall.v1.admin_pb2.CreateSnapshotResponse,
     ]
-    """UNIMPLEMENTED in this version."""
+    """Writes snapshots of everything that has none, or another one, and answers when they are on
+    disk. They are written in the background without this call too, where it is worth it.
+    """
 
     ListSnapshots: grpc.aio.UnaryUnaryMultiCallable[
         semanticrecall.v1.admin_pb2.ListSnapshotsRequest,
@@ -117,7 +121,9 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.admin_pb2.CreateSnapshotRequest,
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.admin_pb2.CreateSnapshotResponse, collections.abc.Awaitable[semanticrecall.v1.admin_pb2.CreateSnapshotResponse]]:
-        """UNIMPLEMENTED in this version."""
+        """Writes snapshots of everything that has none, or another one, and answers when they are on
+        disk. They are written in the background without this call too, where it is worth it.
+        """
 
     @abc.abstractmethod
     def ListSnapshots(
