@@ -272,7 +272,7 @@ class Settings(BaseSettings):
     )
     embed_batch_tokens_max: int = _setting(
         Group.CAPACITY,
-        "Tokens, padding too, in one run of an fp32 model. 0: 512 on the processor, 8192 on CUDA.",
+        "Tokens, padding too, in one run of an fp32 model. 0: 256 on the processor, 8192 on CUDA.",
         default=0,
         ge=0,
         le=1_000_000,

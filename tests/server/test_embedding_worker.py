@@ -16,7 +16,8 @@ from semanticrecall_core.embedding.scheduler import Scheduling
 from semanticrecall_core.embedding.session import EncoderSession
 from semanticrecall_server.assembly import default_parts
 from support import tiny_model
-from support.running_server import error_detail, running
+from support.fake_engine import FakeEngine
+from support.running_server import error_detail, parts_of, running
 
 WAIT = 30.0
 CALLERS = 4
@@ -68,3 +69,17 @@ def test_a_dead_worker_ends_the_recalls_that_wait_and_turns_health(
             )
         assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
         assert server.reading("ready") == 0
+
+
+def test_the_metrics_show_what_waits_for_the_model_and_what_has_run(tmp_path: Path) -> None:
+    with running(tmp_path, parts_of(FakeEngine())) as server:
+        lines = server.sidecar.metrics.text().decode().splitlines()
+    for name, value in (
+        ("queue_texts", 1),
+        ("queue_tokens", 2),
+        ("running_texts", 3),
+        ("batches_total", 4),
+        ("batched_texts_total", 5),
+        ("refused_total", 6),
+    ):
+        assert f"semanticrecall_embed_{name} {value}.0" in lines
