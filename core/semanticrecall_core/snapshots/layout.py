@@ -39,6 +39,7 @@ with the highest number among those that have one.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -50,7 +51,7 @@ from ..types.errors import CorruptDataError, InvalidArgumentError
 from ..types.values import PartitionImage, PartitionRows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -76,7 +77,8 @@ _END_MAGIC = b"SRSNAPND"
 _INT_COLUMNS = ("seqs", "thread_keys", "times_ns", "chunks", "revisions", "checksums")
 _COLUMN_BYTES = len(_INT_COLUMNS) * 8 + 4 + 1
 
-ENTRY = np.dtype(
+_ENTRY = struct.Struct("<QQQQIHH")
+_ENTRY_COLUMNS = np.dtype(
     [
         ("offset", "<u8"),
         ("length", "<u8"),
@@ -100,6 +102,18 @@ class Entry:
     dimensions: int
     id_bytes: int
     generation_bytes: int
+
+    def encoded(self) -> bytes:
+        """As it stands in a footer."""
+        return _ENTRY.pack(
+            self.offset,
+            self.length,
+            self.checksum,
+            self.rows,
+            self.dimensions,
+            self.id_bytes,
+            self.generation_bytes,
+        )
 
     @property
     def vector_bytes(self) -> int:
@@ -142,7 +156,7 @@ class EncodedBlock:
         pieces: to be written one after another, without copies of codes and vectors.
     """
 
-    resource_id: bytes
+    id_bytes: int
     generation_bytes: int
     rows: int
     dimensions: int
@@ -203,8 +217,11 @@ class BlockArrays:
         sizes = (entry.rows, entry.dimensions, entry.id_bytes, entry.generation_bytes)
         if said[:5] != (_BLOCK_MAGIC, *sizes) or names[: entry.id_bytes] != resource_id.encode():
             raise CorruptDataError("a block of the snapshot file is not what its directory says")
+        try:
+            generation = names[entry.id_bytes :].decode()
+        except UnicodeDecodeError:
+            raise CorruptDataError("a block of the snapshot file names no generation") from None
         rows = PartitionRows(**self.ints, roles=self.roles, vectors=vectors)
-        generation = names[entry.id_bytes :].decode()
         return PartitionImage(resource_id, generation, rows, self.codes, self.errors, said[5])
 
 
@@ -235,21 +252,13 @@ def parse_head(data: bytes) -> Head | None:
 
 
 def encode_footer(
-    owner: bytes, footer_offset: int, entries: Sequence[Entry], resource_ids: Sequence[bytes]
+    owner: bytes, footer_offset: int, entries: bytes, resource_ids: Sequence[str]
 ) -> bytes:
-    """Footer and trailer of a file whose blocks end at `footer_offset`."""
-    table = np.empty(len(entries), ENTRY)
-    table["offset"] = [entry.offset for entry in entries]
-    table["length"] = [entry.length for entry in entries]
-    table["checksum"] = np.array([entry.checksum for entry in entries], np.uint64)
-    table["rows"] = [entry.rows for entry in entries]
-    table["dimensions"] = [entry.dimensions for entry in entries]
-    table["id_bytes"] = [entry.id_bytes for entry in entries]
-    table["generation_bytes"] = [entry.generation_bytes for entry in entries]
-    footer = b"".join((encode_head(owner), table.tobytes(), *resource_ids))
-    place = _PLACE.pack(footer_offset, len(footer), len(entries))
-    checksum = xxhash.xxh3_64_intdigest(footer + place)
-    return footer + place + _END.pack(checksum, _END_MAGIC)
+    """Footer and trailer of a file whose blocks end at `footer_offset`; entries are encoded."""
+    names = "".join(resource_ids).encode()
+    footer = b"".join((encode_head(owner), entries, names))
+    place = _PLACE.pack(footer_offset, len(footer), len(resource_ids))
+    return footer + place + _END.pack(_footer_checksum(footer, place), _END_MAGIC)
 
 
 def parse_trailer(data: bytes, file_bytes: int) -> Trailer:
@@ -267,7 +276,7 @@ def parse_trailer(data: bytes, file_bytes: int) -> Trailer:
         trailer.footer_offset + trailer.footer_bytes + TRAILER_BYTES != file_bytes
         or trailer.footer_offset < HEAD_BYTES
         or not HEAD_BYTES <= trailer.footer_bytes <= FOOTER_BYTES_MAX
-        or trailer.entries * ENTRY.itemsize + HEAD_BYTES > trailer.footer_bytes
+        or trailer.entries * _ENTRY.size + HEAD_BYTES > trailer.footer_bytes
     ):
         raise CorruptDataError("the end of the snapshot file does not fit its size")
     return trailer
@@ -280,12 +289,9 @@ def parse_footer(footer: bytes, trailer: Trailer) -> tuple[NDArray[np.void], lis
         CorruptDataError: anything else.
     """
     place = _PLACE.pack(trailer.footer_offset, trailer.footer_bytes, trailer.entries)
-    if (
-        len(footer) != trailer.footer_bytes
-        or xxhash.xxh3_64_intdigest(footer + place) != trailer.checksum
-    ):
+    if len(footer) != trailer.footer_bytes or _footer_checksum(footer, place) != trailer.checksum:
         raise CorruptDataError("the directory of the snapshot file does not match its checksum")
-    table = np.frombuffer(footer, ENTRY, trailer.entries, HEAD_BYTES)
+    table = np.frombuffer(footer, _ENTRY_COLUMNS, trailer.entries, HEAD_BYTES)
     ids = footer[HEAD_BYTES + table.nbytes :]
     stops = np.cumsum(table["id_bytes"], dtype=np.int64)
     ends = table["offset"] + table["length"]
@@ -307,6 +313,11 @@ def parse_footer(footer: bytes, trailer: Trailer) -> tuple[NDArray[np.void], lis
     return table, names
 
 
+def entries_of(table: NDArray[np.void]) -> Iterator[Entry]:
+    """A footer's entries, made one at a time."""
+    return itertools.starmap(Entry, _ENTRY.iter_unpack(table.view(np.uint8).data))
+
+
 def encode_block(image: PartitionImage) -> EncodedBlock:
     """A resource's partition as it is written.
 
@@ -316,8 +327,7 @@ def encode_block(image: PartitionImage) -> EncodedBlock:
     rows = image.rows
     count, dimensions = rows.vectors.shape if rows.vectors.ndim == 2 else (-1, -1)
     columns = [getattr(rows, name) for name in _INT_COLUMNS]
-    resource_id = image.resource_id.encode(errors="surrogatepass")
-    generation = image.generation.encode(errors="surrogatepass")
+    resource_id, generation = _utf8(image.resource_id), _utf8(image.generation)
     if (
         count < 0
         or any(column.shape != (count,) for column in (*columns, rows.roles, image.errors))
@@ -327,8 +337,8 @@ def encode_block(image: PartitionImage) -> EncodedBlock:
         or image.codes.shape != (count, dimensions)
         or count > ROWS_MAX
         or dimensions > DIMENSIONS_MAX
-        or max(len(resource_id), len(generation)) > TEXT_BYTES_MAX
-        or not _is_utf8(resource_id + generation)
+        or resource_id is None
+        or generation is None
     ):
         raise InvalidArgumentError.of("images", "arrays or names that no block can hold")
     prelude = _PRELUDE.pack(
@@ -344,7 +354,13 @@ def encode_block(image: PartitionImage) -> EncodedBlock:
     before = len(front) + codes.nbytes
     gap, rest = aligned(before) - before, -vectors.nbytes % ALIGNMENT
     pieces = (front, codes.data, bytes(gap), vectors.data, bytes(rest))
-    return EncodedBlock(resource_id, len(generation), count, dimensions, pieces)
+    return EncodedBlock(len(resource_id), len(generation), count, dimensions, pieces)
+
+
+def _footer_checksum(footer: bytes, place: bytes) -> int:
+    digest = xxhash.xxh3_64(footer)
+    digest.update(place)
+    return digest.intdigest()
 
 
 def _lengths(table: NDArray[np.void]) -> NDArray[np.uint64]:
@@ -358,9 +374,10 @@ def _lengths(table: NDArray[np.void]) -> NDArray[np.uint64]:
     return units * unit
 
 
-def _is_utf8(data: bytes) -> bool:
+def _utf8(text: str) -> bytes | None:
+    """None for what is no Unicode text, or too long for a block."""
     try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        data = text.encode()
+    except UnicodeEncodeError:
+        return None
+    return data if len(data) <= TEXT_BYTES_MAX else None

@@ -54,12 +54,12 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove_files(paths: Iterable[Path]) -> None:
-    """Remove those that are there; raises OSError after it tried them all."""
+    """Remove those that are there and are files; raises OSError after it tried them all."""
     failed: OSError | None = None
     for path in paths:
         try:
             os.unlink(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             continue
         except OSError as problem:
             failed = problem
@@ -78,7 +78,7 @@ class NewFile:
         """
         self._path = temporary
         self._owner = owner
-        self._entries: list[Entry] = []
+        self._entries = bytearray()
         self._ids: list[str] = []
         self._offset = layout.HEAD_BYTES
         self._sealed = False
@@ -107,17 +107,15 @@ class NewFile:
         for piece in block.pieces:
             self._append(piece)
             digest.update(piece)
-        self._entries.append(
-            Entry(
-                offset=start,
-                length=self._offset - start,
-                checksum=digest.intdigest(),
-                rows=block.rows,
-                dimensions=block.dimensions,
-                id_bytes=len(block.resource_id),
-                generation_bytes=block.generation_bytes,
-            )
-        )
+        self._entries += Entry(
+            offset=start,
+            length=self._offset - start,
+            checksum=digest.intdigest(),
+            rows=block.rows,
+            dimensions=block.dimensions,
+            id_bytes=block.id_bytes,
+            generation_bytes=block.generation_bytes,
+        ).encoded()
         self._ids.append(image.resource_id)
 
     def copy(self, source: SealedFile, resource_id: str) -> bool:
@@ -139,7 +137,7 @@ class NewFile:
         if digest.intdigest() != entry.checksum:
             self._offset = start
             return False
-        self._entries.append(replace(entry, offset=start))
+        self._entries += replace(entry, offset=start).encoded()
         self._ids.append(resource_id)
         return True
 
@@ -149,8 +147,10 @@ class NewFile:
         Raises:
             UnavailableError: what was read back is not what was written.
         """
-        ids = [resource_id.encode() for resource_id in self._ids]
-        self._append(layout.encode_footer(self._owner, self._offset, self._entries, ids))
+        footer = layout.encode_footer(self._owner, self._offset, bytes(self._entries), self._ids)
+        if len(footer) > layout.FOOTER_BYTES_MAX:
+            raise OSError(errno.EFBIG, "more resources than a snapshot file can name")
+        self._append(footer)
         self._write_at(layout.encode_head(self._owner), 0)
         os.ftruncate(self._fd, self._offset)  # a damaged block that was left out may lie behind
         os.fsync(self._fd)
@@ -196,9 +196,11 @@ class NewFile:
         """Read everything back: the directory as a start would, each block by its checksum."""
         try:
             written = SealedFile(self._path, self._owner)
-            if list(written.all_entries()) != self._entries:
+            if written.encoded_entries() != bytes(self._entries) or list(written.index) != list(
+                dict.fromkeys(self._ids)
+            ):
                 raise CorruptDataError("the directory read back is another one")
-            for entry in self._entries:
+            for entry in written.all_entries():
                 digest = xxhash.xxh3_64()
                 for chunk in written.block_chunks(entry):
                     digest.update(chunk)

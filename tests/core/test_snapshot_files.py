@@ -1,0 +1,471 @@
+"""The bytes of snapshot files, built by hand from the format's description; what a start does."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xxhash
+
+from semanticrecall_core.snapshots import FileSnapshotStore
+from semanticrecall_core.snapshots.compaction import FILES_MAX, FileLoad, files_to_rewrite
+from semanticrecall_core.types.errors import InvalidArgumentError, UnavailableError
+from semanticrecall_core.types.values import PartitionImage, PartitionRows
+from support.model_snapshots import image, same
+
+STORE = "0123456789abcdef"
+
+
+def opened(directory: Path, *, store_id: str = STORE, mapped: bool = True) -> FileSnapshotStore:
+    return FileSnapshotStore(directory, store_id=store_id, mapped=mapped)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+def checksum(data: bytes) -> bytes:
+    return struct.pack("<Q", xxhash.xxh3_64_intdigest(data))
+
+
+def padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 64)
+
+
+def head(store_id: str = STORE, version: int = 1) -> bytes:
+    body = b"SRSNAPSH" + struct.pack("<I", version) + b"\0" * 4
+    body += hashlib.sha256(store_id.encode()).digest() + b"\0" * 8
+    return body + checksum(body)
+
+
+def whole_file(blocks: list[tuple[bytes, bytes, int, int, int]], first: bytes) -> bytes:
+    """A file of blocks, each with its resource id, generation's length, rows and dimensions."""
+    content, table, ids = first, b"", b""
+    for block, resource_id, generation_bytes, rows, dimensions in blocks:
+        table += struct.pack("<QQ", len(content), len(block)) + checksum(block)
+        table += struct.pack("<QIHH", rows, dimensions, len(resource_id), generation_bytes)
+        ids += resource_id
+        content += block
+    footer = first + table + ids
+    place = struct.pack("<QQQ", len(content), len(footer), len(blocks))
+    return content + footer + place + checksum(footer + place) + b"SRSNAPND"
+
+
+BY_HAND = PartitionImage(
+    resource_id="ü1",
+    generation="gen",
+    rows=PartitionRows(
+        seqs=np.array([1, 2], np.int64),
+        thread_keys=np.array([3, 4], np.int64),
+        times_ns=np.array([-5, 6], np.int64),
+        roles=np.array([1, 2], np.uint8),
+        chunks=np.array([0, 7], np.int64),
+        revisions=np.array([8, 9], np.int64),
+        vectors=np.array([[1.0, 0.0, -0.5], [0.25, 2.0, 0.0]], np.float32),
+        checksums=np.array([-1, 2**62], np.int64),
+    ),
+    codes=np.array([[1, 2, 3], [4, 5, 255]], np.uint8),
+    errors=np.array([0.5, 0.125], np.float32),
+    scale_clip=0.3,
+)
+BLOCK_BY_HAND = padded(
+    b"SRPARTIT"
+    + struct.pack("<QIHHd", 2, 3, 3, 3, 0.3)
+    + b"\xc3\xbc1gen"
+    + struct.pack("<12q", 1, 2, 3, 4, -5, 6, 0, 7, 8, 9, -1, 2**62)
+    + struct.pack("<2f", 0.5, 0.125)
+    + bytes([1, 2])
+    + bytes([1, 2, 3, 4, 5, 255])
+) + padded(struct.pack("<6f", 1.0, 0.0, -0.5, 0.25, 2.0, 0.0))
+FILE_BY_HAND = whole_file([(BLOCK_BY_HAND, b"\xc3\xbc1", 3, 2, 3)], head())
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_file_built_by_hand_is_read(tmp_path: Path, mapped: bool) -> None:
+    (tmp_path / "0000000000000007.snapshot").write_bytes(FILE_BY_HAND)
+    snapshots = opened(tmp_path, mapped=mapped)
+    assert same(snapshots.read("ü1"), BY_HAND)
+    stats = snapshots.stats()
+    assert (stats.files, stats.bytes, stats.damaged) == (1, len(FILE_BY_HAND), 0)
+
+
+def test_what_is_written_is_what_one_builds_by_hand(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    snapshots.write([BY_HAND])
+    assert names(tmp_path) == ["0000000000000001.snapshot"]
+    assert (tmp_path / "0000000000000001.snapshot").read_bytes() == FILE_BY_HAND
+
+
+def test_mapped_vectors_are_read_only_views_of_the_file_and_aligned(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    snapshots.write([image(f"r{at}", at, dimensions=at) for at in range(9)])
+    for at in range(1, 9):
+        given = snapshots.read(f"r{at}")
+        assert given is not None
+        assert not given.rows.vectors.flags.owndata
+        assert not given.rows.vectors.flags.writeable
+        assert given.rows.vectors.ctypes.data % 64 == 0
+        assert given.codes.base is None
+        assert given.rows.seqs.base is None
+
+
+def test_vectors_in_memory_are_arrays_of_their_own(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path, mapped=False)
+    snapshots.write([image("u")])
+    given = snapshots.read("u")
+    assert given is not None
+    assert given.rows.vectors.flags.owndata
+
+
+def test_files_and_directory_are_the_owners_alone(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path / "a" / "snapshots")
+    snapshots.write([image("u")])
+    assert (tmp_path / "a" / "snapshots").stat().st_mode & 0o777 == 0o700
+    file = tmp_path / "a" / "snapshots" / "0000000000000001.snapshot"
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_file_with_the_highest_number_counts_after_a_restart(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.write([image("u", 9, seed=1), image("v")])
+    first.write([image("u", 4, seed=2)])
+    second = opened(tmp_path)
+    assert same(second.read("u"), image("u", 4, seed=2))
+    assert same(second.read("v"), image("v"))
+    assert second.resources() == {"u": 4, "v": 3}
+    assert second.stats() == first.stats()
+
+
+def test_leftovers_of_a_crash_are_removed_and_other_files_are_not(tmp_path: Path) -> None:
+    for name in ("0000000000000003.tmp", "notes.tmp", "1.snapshot", "README"):
+        (tmp_path / name).write_bytes(b"something")
+    (tmp_path / "0000000000000009.tmp").mkdir()
+    snapshots = opened(tmp_path)
+    assert names(tmp_path) == ["0000000000000009.tmp", "1.snapshot", "README", "notes.tmp"]
+    snapshots.write([image("u")])
+    assert "0000000000000010.snapshot" in names(tmp_path)
+    snapshots.forget(["u"])
+    assert names(tmp_path) == ["0000000000000009.tmp", "1.snapshot", "README", "notes.tmp"]
+
+
+def test_another_stores_file_is_kept_and_never_read(tmp_path: Path) -> None:
+    opened(tmp_path, store_id="other").write([image("u")])
+    snapshots = opened(tmp_path)
+    assert snapshots.read("u") is None
+    assert (snapshots.stats().files, snapshots.stats().damaged) == (0, 0)
+    snapshots.write([image("u", seed=1)])
+    snapshots.forget(["u"])
+    assert names(tmp_path) == ["0000000000000001.snapshot"]
+    assert same(opened(tmp_path, store_id="other").read("u"), image("u"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        whole_file([(BLOCK_BY_HAND, b"\xc3\xbc1", 3, 2, 3)], head(version=2)),
+        head(version=2) + b"a form nobody knows",
+        FILE_BY_HAND[:-1],
+        b"\0" * 64 + FILE_BY_HAND[64:],
+        head(),
+    ],
+    ids=["version", "version, other form", "cut", "without its first head", "head alone"],
+)
+def test_our_own_file_that_cannot_be_used_is_counted_and_removed(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "0000000000000001.snapshot").write_bytes(content)
+    snapshots = opened(tmp_path)
+    assert snapshots.stats().damaged == 1
+    assert snapshots.resources() == {}
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 64, b"x" * 5000, FILE_BY_HAND[64:-1]])
+def test_a_file_of_nobody_is_kept_until_something_is_forgotten(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "0000000000000001.snapshot").write_bytes(content)
+    snapshots = opened(tmp_path)
+    assert snapshots.stats().damaged == 1
+    snapshots.write([image("u")])
+    assert names(tmp_path) == ["0000000000000001.snapshot", "0000000000000002.snapshot"]
+    snapshots.forget(["somebody"])
+    assert names(tmp_path) == ["0000000000000002.snapshot"]
+
+
+@pytest.mark.parametrize("change", ["another's id", "rows", "dimensions", "magic", "generation"])
+def test_a_block_that_is_not_what_the_directory_says_is_not_given(
+    tmp_path: Path, change: str
+) -> None:
+    """Every checksum is right here: the file was made so, and not damaged."""
+    block = {
+        "another's id": BLOCK_BY_HAND.replace(b"\xc3\xbc1", b"abc"),
+        "rows": BLOCK_BY_HAND[:8] + struct.pack("<Q", 3) + BLOCK_BY_HAND[16:],
+        "dimensions": BLOCK_BY_HAND[:16] + struct.pack("<I", 2) + BLOCK_BY_HAND[20:],
+        "magic": b"SRPARTIS" + BLOCK_BY_HAND[8:],
+        "generation": BLOCK_BY_HAND.replace(b"gen", b"g\xff\xff"),
+    }[change]
+    assert block != BLOCK_BY_HAND
+    content = whole_file([(block, b"\xc3\xbc1", 3, 2, 3)], head())
+    (tmp_path / "0000000000000001.snapshot").write_bytes(content)
+    snapshots = opened(tmp_path)
+    assert snapshots.resources() == {"ü1": 2}
+    assert snapshots.read("ü1") is None
+    assert snapshots.resources() == {}
+    assert snapshots.stats().damaged == 1
+    assert snapshots.read("ü1") is None
+    assert snapshots.stats().damaged == 1
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        (b"\xc3\xbc1", 3, 3, 3),
+        (b"\xc3\xbc1", 3, 2, 200),
+        (b"\xc3\xbc1" * 30, 3, 2, 3),
+        (b"\xff\xff\xff", 3, 2, 3),
+        (b"\xc3\xbc1", 3, 2**40, 2**30),
+    ],
+)
+def test_a_directory_that_contradicts_itself_is_damage(
+    tmp_path: Path, entry: tuple[bytes, int, int, int]
+) -> None:
+    (tmp_path / "0000000000000001.snapshot").write_bytes(
+        whole_file([(BLOCK_BY_HAND, *entry)], head())
+    )
+    snapshots = opened(tmp_path)
+    assert snapshots.resources() == {}
+    assert snapshots.stats().damaged == 1
+
+
+def fits_not(**changes: object) -> PartitionImage:
+    given = image("u", 3, dimensions=4)
+    rows = {name: getattr(given.rows, name) for name in PartitionRows.__slots__}
+    own = {
+        "resource_id": "u",
+        "generation": "g",
+        "codes": given.codes,
+        "errors": given.errors,
+        "scale_clip": 0.3,
+    }
+    for name, value in changes.items():
+        (rows if name in rows else own)[name] = value
+    return PartitionImage(rows=PartitionRows(**rows), **own)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seqs": np.zeros(2, np.int64)},
+        {"seqs": np.zeros(3, np.int32)},
+        {"roles": np.zeros(3, np.int64)},
+        {"errors": np.zeros(4, np.float32)},
+        {"errors": np.zeros(3, np.float64)},
+        {"codes": np.zeros((3, 5), np.uint8)},
+        {"codes": np.zeros(12, np.uint8)},
+        {"vectors": np.zeros((3, 4), np.float64)},
+        {"vectors": np.zeros(12, np.float32)},
+        {"resource_id": "\ud800"},
+        {"resource_id": "a" * 65_536},
+        {"generation": "\ud800"},
+    ],
+)
+def test_an_image_that_does_not_fit_itself_is_refused(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    snapshots = opened(tmp_path)
+    snapshots.write([image("u")])
+    with pytest.raises(InvalidArgumentError):
+        snapshots.write([image("v"), fits_not(**changes)])
+    assert snapshots.resources() == {"u": 3}
+    assert names(tmp_path) == ["0000000000000001.snapshot"]
+
+
+def canaries(given: PartitionImage) -> list[bytes]:
+    """Bytes of every section that stand nowhere else."""
+    columns = (given.rows.seqs, given.rows.times_ns, given.rows.checksums)
+    sections = (*columns, given.codes, given.errors, given.rows.vectors)
+    return [section.tobytes() for section in sections]
+
+
+def held(directory: Path, given: PartitionImage) -> bool:
+    content = b"".join((directory / name).read_bytes() for name in names(directory))
+    return any(canary in content for canary in canaries(given))
+
+
+def test_forgotten_bytes_are_gone_from_every_file(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    older, newer = image("secret-person", 20, seed=1), image("secret-person", 20, seed=2)
+    snapshots.write([older, image("v", 20)])
+    snapshots.write([newer, image("w", 20)])
+    snapshots.write([image("x")])
+    untouched = (tmp_path / "0000000000000003.snapshot").stat()
+    assert held(tmp_path, older)
+    assert held(tmp_path, newer)
+    snapshots.forget(["secret-person"])
+    assert not held(tmp_path, older)
+    assert not held(tmp_path, newer)
+    content = b"".join((tmp_path / name).read_bytes() for name in names(tmp_path))
+    assert b"secret-person" not in content
+    again = opened(tmp_path)
+    assert again.resources() == {"v": 20, "w": 20, "x": 3}
+    assert all(same(again.read(name), image(name, 20)) for name in "vw")
+    assert (tmp_path / "0000000000000003.snapshot").stat().st_ino == untouched.st_ino
+
+
+def test_a_superseded_image_is_dropped_when_its_file_is_rewritten(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    older = image("v", 20, seed=1)
+    snapshots.write([image("u"), older, image("w", 90)])
+    snapshots.write([image("v", 20, seed=2)])
+    snapshots.forget(["u"])
+    assert not held(tmp_path, older)
+    assert same(opened(tmp_path).read("v"), image("v", 20, seed=2))
+
+
+def test_forgetting_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    snapshots.write([image("u")])
+    before = [(entry.name, entry.stat().st_mtime_ns) for entry in os.scandir(tmp_path)]
+    directory = tmp_path.stat().st_mtime_ns
+    snapshots.forget(["v", "w"])
+    snapshots.forget([])
+    assert [(entry.name, entry.stat().st_mtime_ns) for entry in os.scandir(tmp_path)] == before
+    assert tmp_path.stat().st_mtime_ns == directory
+
+
+def test_forgetting_everything_leaves_no_file(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    snapshots.write([image("u"), image("v")])
+    snapshots.write([image("u")])
+    snapshots.forget(["u", "v"])
+    assert names(tmp_path) == []
+    assert snapshots.stats().bytes == 0
+
+
+def test_files_stay_few_and_dead_bytes_fewer_than_live_ones(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    for turn in range(60):
+        snapshots.write([image(f"r{turn % 7}", 20, seed=turn, dimensions=64)])
+        stats = snapshots.stats()
+        assert stats.files == len(names(tmp_path)) <= FILES_MAX
+        blocks = stats.bytes - stats.files * (64 + 64 + 40)
+        live = min(turn + 1, 7) * BLOCK_BYTES
+        assert live <= blocks <= 2 * live + 42 * 2 * 7
+    assert opened(tmp_path).resources() == {f"r{at}": 20 for at in range(7)}
+
+
+# Resource id of 2 bytes, generation of 1, 20 rows of 64 dimensions.
+BLOCK_BYTES = (32 + 2 + 1 + 20 * (6 * 8 + 4 + 1 + 64) + 57) + 20 * 64 * 4
+
+
+def test_one_resource_written_again_and_again_does_not_grow(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    snapshots.write([image("u", 100)])
+    one = snapshots.stats().bytes
+    for turn in range(30):
+        snapshots.write([image("u", 100, seed=turn)])
+        assert snapshots.stats().bytes == one
+        assert len(names(tmp_path)) == 1
+
+
+def mb(*sizes: int) -> list[FileLoad]:
+    return [FileLoad(live_bytes=size, dead_bytes=0) for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("loads", "new", "right"),
+    [
+        ([], 5, set()),
+        (mb(9, 9, 9), 1, set()),
+        (mb(*[1] * 7), 1, set()),
+        (mb(900, *[1] * 7), 1, {1, 2, 3, 4, 5, 6, 7}),
+        (mb(900, 90, 80, 70, 60, 50, 40, 30), 1, {7}),
+        (mb(900, 90, 80, 70, 60, 50, 40, 2), 60, {1, 2, 3, 4, 5, 6, 7}),
+        (mb(*[900] * 8), 900, {0, 1, 2, 3, 4, 5, 6, 7}),
+        ([FileLoad(5, 5), FileLoad(5, 6), FileLoad(0, 1)], 1, {1, 2}),
+    ],
+)
+def test_which_files_are_rewritten(loads: list[FileLoad], new: int, right: set[int]) -> None:
+    assert set(files_to_rewrite(loads, new)) == right
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    for turn in range(20):
+        snapshots.write([image("u", seed=turn)])
+        assert snapshots.read("u") is not None
+    snapshots.forget(["u"])
+    assert len(os.listdir("/proc/self/fd")) == before
+    snapshots.close()
+
+
+def test_a_directory_that_cannot_be_made_is_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    snapshots = opened(tmp_path / "file" / "snapshots")
+    assert snapshots.read("u") is None
+    with pytest.raises(UnavailableError):
+        snapshots.write([image("u")])
+    snapshots.forget(["u"])
+
+
+def test_a_directory_that_vanished_is_made_again(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path / "snapshots")
+    (tmp_path / "snapshots").rmdir()
+    assert snapshots.write([image("u")]) == 1
+    assert same(opened(tmp_path / "snapshots").read("u"), image("u"))
+
+
+def test_forget_waits_for_the_write_that_runs_and_wins(tmp_path: Path) -> None:
+    """Images are taken under the lock, so that a forget can never be overtaken by an older one."""
+    snapshots = opened(tmp_path)
+    started, forgetting = threading.Event(), threading.Event()
+
+    def images() -> Iterator[PartitionImage]:
+        yield image("u")
+        started.set()
+        assert forgetting.wait(30)
+        yield image("v")
+
+    writer = threading.Thread(target=snapshots.write, args=[images()])
+    writer.start()
+    assert started.wait(30)
+    forgetter = threading.Thread(target=snapshots.forget, args=[["u"]])
+    forgetter.start()
+    forgetting.set()
+    writer.join(30)
+    forgetter.join(30)
+    assert not writer.is_alive()
+    assert not forgetter.is_alive()
+    assert snapshots.resources() == {"v": 3}
+
+
+def test_readers_see_whole_images_while_files_come_and_go(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    snapshots.write([image("u", 30, seed=0)])
+    right = [image("u", 30, seed=seed) for seed in range(40)]
+    done = threading.Event()
+    wrong: list[str] = []
+
+    def read() -> None:
+        while not done.is_set():
+            given = snapshots.read("u")
+            if not any(same(given, one) for one in right):
+                wrong.append("torn" if given is not None else "missing")
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for one in right:
+        snapshots.write([one])
+    done.set()
+    for reader in readers:
+        reader.join(30)
+    assert not wrong
