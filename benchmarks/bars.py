@@ -32,7 +32,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "growth": (*_CROWD, "--large-messages", "10000", "--calls", "60"),
     "start": (*_CROWD, "--resources-asked", "20", "--starts", "1"),
     "resident_memory": _CROWD,
-    "import_speed": ("--messages", "500", "--rounds", "2"),
+    "import_speed": ("--messages", "300", "--rounds", "1"),
     "group_commit": ("--turns", "400", "--rounds", "1", "--waits", "50"),
     "recall_under_import": ("--messages", "1000", "--calls", "100"),
 }

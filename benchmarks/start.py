@@ -43,7 +43,7 @@ from semanticrecall.v1 import admin_pb2, recall_pb2
 START_BAR_S = 3.0
 FIRST_BAR = 2.0
 STATES: tuple[SnapshotState, ...] = ("there", "missing", "damaged")
-QUIET = ("--log-level", "critical")
+QUIET = ("--log-level", "error")
 
 
 @dataclass(frozen=True, slots=True)

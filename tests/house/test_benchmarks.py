@@ -116,6 +116,33 @@ def test_growth_compares_stores(tmp_path: Path) -> None:
     assert stores == {"alone", "crowded", "sizes"}
 
 
+@pytest.mark.slow
+def test_starts_are_measured_in_every_state_of_the_snapshots(tmp_path: Path) -> None:
+    flags = {**CROWD, "resources-asked": "3", "starts": "1"}
+    result, _ = run("start", tmp_path / "result.json", **flags)
+    assert result["figures"]["messages in snapshots"] == int(CROWD["crowd-messages"])
+    for state in ("there", "missing", "damaged"):
+        assert counts(result)[f"{state}: first"] == 3
+        assert result["figures"][f"{state}: start, seconds"] > 0
+    first = p50(result, "there: first")
+    for series in ("new query", "asked again"):
+        name = f"there: first recall of a resource p50 / p99 of {series}"
+        p99 = result["latencies_ms"][f"there: {series}"]["p99_ms"]
+        assert bar(result, name) == pytest.approx(first / p99)
+    seconds = result["figures"]["there: start, seconds"]
+    assert bar(result, "there: start, seconds") == pytest.approx(seconds)
+
+
+@pytest.mark.slow
+def test_resident_memory_is_measured_in_both_modes(tmp_path: Path) -> None:
+    result, _ = run("resident_memory", tmp_path / "result.json", **CROWD)
+    for mode in ("default", "low"):
+        resident = result["figures"][f"{mode}: bytes with all partitions"]
+        assert bar(result, f"{mode}: resident bytes") == pytest.approx(
+            resident / int(CROWD["crowd-messages"])
+        )
+
+
 def test_a_store_of_another_plan_is_built_anew(tmp_path: Path) -> None:
     flags = {"resources": "3", "data-dir": str(tmp_path / "store")}
     for messages, built in (("10", True), ("10", False), ("11", True)):
