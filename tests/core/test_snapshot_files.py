@@ -340,6 +340,28 @@ def test_forgetting_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
     assert tmp_path.stat().st_mtime_ns == directory
 
 
+def test_what_is_damaged_or_unknown_is_there_to_be_forgotten(tmp_path: Path) -> None:
+    given = image("u", 20)
+    opened(tmp_path).write([given, image("v")])
+    path = tmp_path / "0000000000000001.snapshot"
+    content = bytearray(path.read_bytes())
+    content[64 + 40] ^= 1
+    path.write_bytes(content)
+    snapshots = opened(tmp_path)
+    assert (snapshots.rows_of("u"), snapshots.rows_of("w")) == (20, None)
+    assert snapshots.read("u") is None
+    assert snapshots.rows_of("u") == 0
+    snapshots.forget(["u"])
+    assert not held(tmp_path, given)
+    assert (snapshots.rows_of("u"), snapshots.rows_of("v")) == (None, 3)
+
+    (tmp_path / "0000000000000099.snapshot").write_bytes(b"x" * 500)
+    again = opened(tmp_path)
+    assert (again.rows_of("u"), again.rows_of("v")) == (0, 3)
+    again.forget(["u"])
+    assert again.rows_of("u") is None
+
+
 def test_forgetting_everything_leaves_no_file(tmp_path: Path) -> None:
     snapshots = opened(tmp_path)
     snapshots.write([image("u"), image("v")])

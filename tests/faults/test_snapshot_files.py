@@ -63,11 +63,12 @@ def check(directory: Path, right: Images, *, mapped: bool = True) -> tuple[int, 
 def changed_copies(sound: Path, changes: dict[str, list[bytes]]) -> Iterator[Path]:
     """The directory once for each changed content of one of its files, one at a time."""
     copy = sound.parent / "changed"
+    copy.mkdir()
+    right = {name: (sound / name).read_bytes() for name in names(sound)}
     for name, contents in changes.items():
         for content in contents:
-            shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(sound, copy)
-            (copy / name).write_bytes(content)
+            for each, unchanged in right.items():
+                (copy / each).write_bytes(content if each == name else unchanged)
             yield copy
 
 

@@ -110,7 +110,7 @@ class FileSnapshotStore:
         with self._writer:
             self._check_open()
             gone = frozenset(resource_ids)
-            holders = [file for file in self._files if not gone.isdisjoint(file.index)]
+            holders = [file for file in self._files if not file.index.keys().isdisjoint(gone)]
             if holders:
                 self._rewrite_without(gone, holders)
             # What nobody can read, nobody can forget from.
@@ -127,10 +127,16 @@ class FileSnapshotStore:
         return {resource_id: file.rows_of(resource_id) for resource_id, file in newest.items()}
 
     def rows_of(self, resource_id: str) -> int | None:
-        """See `SnapshotStore.rows_of`."""
+        """See `SnapshotStore.rows_of`. A damaged or replaced block is there until it is forgotten.
+
+        So may be what a file holds that cannot be read, or could not be removed.
+        """
         with self._state:
             file = self._newest.get(resource_id)
-        return None if file is None else file.rows_of(resource_id)
+            if file is not None:
+                return file.rows_of(resource_id)
+            unsure = self._unknown or self._doomed
+            return 0 if unsure or any(resource_id in file.index for file in self._files) else None
 
     def stats(self) -> SnapshotStats:
         """See `SnapshotStore.stats`."""
