@@ -391,16 +391,6 @@ class CacheStats:
     def hit_ratio(self) -> float:
         """Hits among look-ups, 0 to 1; 0 before the first."""
         return self.hits / max(1, self.hits + self.misses)
-    disk_entries: int = 0
-    disk_bytes: int = 0
-    disk_hits: int = 0
-    disk_evictions: int = 0
-    disk_damaged: int = 0
-
-    @property
-    def hit_ratio(self) -> float:
-        """Hits among look-ups, 0 to 1; 0 before the first."""
-        return self.hits / max(1, self.hits + self.misses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,12 +425,17 @@ class ForgetTarget:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOutcome:
-    """What `MessageStore.forget` removed. `texts` lets the cache drop their vectors."""
+    """What `MessageStore.forget` removed. `texts` lets the cache drop their vectors.
+
+    Attributes:
+        texts_left_out: there were more texts than those in `texts`.
+    """
 
     seqs: tuple[int, ...]
     vectors: int
     threads: int
     texts: tuple[str, ...] = field(repr=False, default=())
+    texts_left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
