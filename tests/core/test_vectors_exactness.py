@@ -181,6 +181,30 @@ def test_a_row_with_an_outlier_costs_no_full_scan_and_is_found(full_scans: list[
     assert full_scans == []
 
 
+def test_rows_whose_codes_flatter_them_push_no_better_row_out() -> None:
+    # Rows that belong among the first ten or so; their codes, clipped in the one coordinate that
+    # parts them from the query, look nearer than any other row.
+    rng = np.random.default_rng(15)
+    vectors = clustered(rng, 3_000, 20.0)
+    query = vectors[-1].astype(np.float64)
+    query[5] = 0
+    query /= np.linalg.norm(query)
+    toward, asked = query.copy(), query * np.sqrt(1 - 0.25**2)
+    asked[5] = -0.25
+    scores = np.sort(vectors[:-1] @ asked)
+    parting = np.linspace(0.5, 0.99, 10_000)
+    cosines = asked @ toward * np.sqrt(1 - parting**2) - 0.25 * parting
+    apart = parting[np.argmin(np.abs(cosines - scores[-8]))]
+    for row in range(100, 106):
+        vectors[row] = np.sqrt(1 - apart**2) * toward
+        vectors[row, 5] = apart
+    rows, nearby = as_rows(vectors[:-1]), asked.astype(np.float32)
+    for top_k in (1, 4, 6):
+        right = expect(rows, nearby, top_k)
+        assert found(index_of(rows), VectorQuery(nearby, top_k)) == right
+        assert not {seq for seq, _ in right} & set(range(101, 107))
+
+
 def test_a_score_does_not_depend_on_the_rows_beside_it() -> None:
     rng = np.random.default_rng(14)
     vectors = clustered(rng, 2_000, 1.0)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import secrets
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,8 +45,7 @@ ENCODED_ROWS_AT_ONCE = 4096
 OUTLIER_SHARE_MAX = 1 / 64
 REMEMBERED_SCANS_MAX = 8
 REMEMBERED_ROWS_MAX = 512
-DIGEST_BYTES = 32
-_DIGEST_KEY = secrets.token_bytes(64)
+_DIGEST_SALT = secrets.token_bytes(64)
 LENGTH_MAX = math.sqrt(1.0 + NORM_SQUARED_TOLERANCE)
 
 
@@ -67,8 +66,8 @@ class Probe:
         codes: shape (1, dimensions), float32 whole numbers within [-127, 127].
         scale: codes / scale is close to the vector.
         error: no less than |q - q'|.
-        digest: of the vector, keyed with a secret of this process: equal for equal queries,
-            and nothing of the query can be told from it.
+        digest: SHA-256 of the vector, salted with a secret of this process: equal for equal
+            queries, and nothing of the query can be told from it.
     """
 
     __slots__ = ("codes", "digest", "error", "scale", "vector", "wide")
@@ -94,9 +93,7 @@ class Probe:
         self.codes: FloatRows = rounded.astype(np.float32).reshape(1, -1)
         scaled -= rounded
         self.error = math.sqrt(np.vecdot(scaled, scaled)) / self.scale * (1.0 + 1e-9)
-        self.digest = blake2b(
-            self.vector.tobytes(), digest_size=DIGEST_BYTES, key=_DIGEST_KEY
-        ).digest()
+        self.digest = sha256(_DIGEST_SALT + self.vector.tobytes()).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ class Coder:
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What a scan found; holds nothing of the query but its keyed digest."""
+    """What a scan found; holds nothing of the query but its salted digest."""
 
     digest: bytes
     wanted: int

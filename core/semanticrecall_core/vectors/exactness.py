@@ -3,15 +3,15 @@
 1. Each part hands out its nearest rows by an approximate score (coded, or float32), its bound
    `slack` on the error of those scores, and `outside`: no row it kept back has a true cosine above
    that.
-2. The best of all parts' candidates are scored exactly: float64 products and sums of float32
-   numbers, row by row, so that a score depends on its row and the query alone; rounded to float32
-   and held within [-1, 1].
+2. The k-th best message by approximate scores, less `slack`, is a floor: candidates that may reach
+   it (score + slack) are scored exactly: float64 products and sums of float32 numbers, row by row,
+   so that a score depends on its row and the query alone; rounded to float32 and held within
+   [-1, 1].
 3. Messages are ordered by (best score descending, seq ascending), a message's chunks by (score
-   descending, chunk ascending). The k-th score is a floor: candidates that may reach it (score +
-   slack) and were not scored exactly yet are. Parts whose `outside` reaches it hand out four times
-   as many. If none does, no row kept back can enter, not even by a tie: the answer is exact. Parts
-   of which that cannot be said after some rounds (equal vectors, messages of very many chunks) are
-   read whole.
+   descending, chunk ascending). The k-th exact score is the next floor. Parts whose `outside`
+   reaches it hand out four times as many. If none does, no row kept back can enter, not even by a
+   tie: the answer is exact. Parts of which that cannot be said after some rounds (equal vectors,
+   messages of very many chunks) are read whole.
 
 Every answer is exact: no method in here leaves out a row without proof. Above a number of rows
 parts are scanned by several threads (`parallel_scan`), which changes no answer.
@@ -40,7 +40,7 @@ from .segment import Part, packed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semanticrecall_core.types.values import FloatRows, IntColumn
+    from semanticrecall_core.types.values import IntColumn
 
     from .rows import BoolMask
 
@@ -204,26 +204,36 @@ class _Search:
         return self.threads.map(scan, sources)
 
     def _best(self, found: Sequence[Candidates], wanted: int) -> list[VectorHit]:
-        """The top k of all candidates, of which about the `wanted` best are scored at first."""
-        total = sum(len(candidates.rows) for candidates in found)
-        if len(found) == 1 or total <= wanted:
-            return self._ranked(_reaching(found, -np.inf))
-        scores = np.concatenate([candidates.scores for candidates in found])
-        least = float(np.partition(scores, total - wanted)[total - wanted])
-        hits = self._ranked(_at_least(found, least))
-        floor = self._floor(hits)
-        if least + max(candidates.slack for candidates in found) < floor:
-            return hits
-        return self._ranked(_reaching(found, floor))
+        """The top k of all candidates."""
+        return self._ranked(_reaching(found, self._floor_of_codes(found, wanted)))
+
+    def _floor_of_codes(self, found: Sequence[Candidates], wanted: int) -> float:
+        """As `_floor`, from the approximate scores of the `wanted` best candidates alone."""
+        scores = _joined([candidates.scores for candidates in found])
+        least = -np.inf
+        if len(scores) > wanted:
+            least = float(np.partition(scores, len(scores) - wanted)[len(scores) - wanted])
+        best: list[tuple[float, int]] = []
+        for candidates in found:
+            rows, own = candidates.rows, candidates.scores
+            if least > -np.inf:
+                above = own >= least
+                rows, own = rows[above], own[above]
+            if not len(rows):
+                continue
+            seqs = candidates.source.part.block.seqs.take(rows)
+            best += zip(own.tolist(), seqs.tolist(), strict=True)
+        best.sort(reverse=True)
+        seen: set[int] = set()
+        for score, seq in best:
+            seen.add(seq)
+            if len(seen) == self.top_k:
+                return _held(score - max(candidates.slack for candidates in found))
+        return -np.inf
 
     def _floor(self, hits: Sequence[VectorHit]) -> float:
-        """No message below this cosine is among the top k; -inf where that is not known.
-
-        Scores are held within -1, so that lengths a little above 1 tie there.
-        """
-        if len(hits) < self.top_k or hits[-1].score <= -1.0:
-            return -np.inf
-        return hits[-1].score
+        """No message below this cosine is among the top k; -inf where that is not known."""
+        return -np.inf if len(hits) < self.top_k else _held(hits[-1].score)
 
     def _read_whole(self, sources: Sequence[Source], floor: float) -> list[Chosen]:
         scored = self._spread(lambda s: _float_scores(s, self.probe), sources, _rows(sources))
@@ -235,37 +245,40 @@ class _Search:
         # A block has a message's chunks together, by chunk: with rows ascending, equal scores of
         # a message stay in that order, because the sort is stable.
         pieces = [(block, np.sort(rows)) for block, rows in chosen]
-        scores = _joined([_exact(block.vectors, rows, self.probe) for block, rows in pieces])
+        scores = _exact(pieces, self.probe)
         seqs = _joined([block.seqs.take(rows) for block, rows in pieces])
         ends = list(accumulate(len(rows) for _, rows in pieces))
         hits: list[VectorHit] = []
         seen: set[int] = set()
-        for position in np.lexsort((seqs, -scores)):
-            seq = int(seqs[position])
+        for position in np.lexsort((seqs, -scores)).tolist():
+            seq = seqs.item(position)
             if seq in seen:
                 continue
             seen.add(seq)
             piece = bisect_right(ends, position)
             block, rows = pieces[piece]
-            row = rows[position - ends[piece]]  # counted from the piece's end
-            hits.append(_hit(block, row, float(scores[position])))
+            row = rows.item(position - ends[piece])  # counted from the piece's end
+            hits.append(
+                VectorHit(
+                    seq,
+                    scores.item(position),
+                    block.chunks.item(row),
+                    block.chunk_counts.item(row),
+                    block.revisions.item(row),
+                )
+            )
             if len(hits) == self.top_k:
                 break
         return hits
 
 
+def _held(floor: float) -> float:
+    """A floor as scores are: within 1, where lengths a little above 1 tie; -inf where at -1."""
+    return min(floor, 1.0) if floor > -1.0 else -np.inf
+
+
 def _rows(sources: Sequence[Source]) -> int:
     return sum(source.rows for source in sources)
-
-
-def _hit(block: RowBlock, row: np.int64, score: float) -> VectorHit:
-    return VectorHit(
-        int(block.seqs[row]),
-        score,
-        int(block.chunks[row]),
-        int(block.chunk_counts[row]),
-        int(block.revisions[row]),
-    )
 
 
 def _is_remembered(source: Source, probe: Probe, wanted: int) -> bool:
@@ -292,7 +305,9 @@ def _candidates(source: Source, probe: Probe, wanted: int) -> Candidates:
     if len(rows) < source.rows:
         outside = float(scores[-1]) + slack
     outliers = part.coded.outliers
-    if len(outliers):
+    if len(outliers):  # their coded scores are not within the bound
+        coded = ~np.isin(rows, outliers)
+        rows, scores = rows[coded], scores[coded]
         if source.allowed is not None:
             outliers = outliers[source.allowed[outliers]]
         exact: Scores = np.vecdot(part.block.vectors[outliers], probe.vector)
@@ -313,17 +328,12 @@ def _float_scores(source: Source, probe: Probe) -> tuple[IntColumn, Scores]:
     return rows, scores[rows]
 
 
-def _at_least(found: Sequence[Candidates], score: float) -> list[Chosen]:
-    """Candidates of that approximate score or more."""
-    masks = [(candidates, candidates.scores >= score) for candidates in found]
-    return [(c.source.part.block, c.rows[mask]) for c, mask in masks if bool(mask.any())]
-
-
 def _reaching(found: Sequence[Candidates], floor: float) -> list[Chosen]:
     """Candidates whose exact score may be `floor` or more."""
     if floor == -np.inf:
         return [(c.source.part.block, c.rows) for c in found]
-    return [(c.source.part.block, c.rows[c.scores >= floor - c.slack]) for c in found]
+    chosen = [(c.source.part.block, c.rows[c.scores >= floor - c.slack]) for c in found]
+    return [(block, rows) for block, rows in chosen if len(rows)]
 
 
 def _all_that_may_count(
@@ -346,9 +356,7 @@ def _all_that_may_count(
         messages = np.concatenate(best)
         if len(messages) > top_k:
             kth = float(np.partition(messages, len(messages) - top_k)[len(messages) - top_k])
-            # Scores are held within 1, so that lengths a little above 1 tie there and at -1.
-            floor = min(kth, 1.0) - slack
-            floor = floor if floor > -1.0 else -np.inf
+            floor = _held(_held(kth) - slack)
     return [
         (source.part.block, rows[scores >= floor - slack])
         for source, (rows, scores) in zip(sources, scored, strict=True)
@@ -359,15 +367,18 @@ def _joined(pieces: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def _exact(vectors: FloatRows, rows: IntColumn, probe: Probe) -> Scores:
-    """Exact cosines of some rows, shape (len(rows),)."""
-    if len(rows) <= RESCORED_ROWS_AT_ONCE:
-        wide = vectors.take(rows, axis=0).astype(np.float64)
-        exact: Scores = np.vecdot(wide, probe.wide).astype(np.float32)
+def _exact(pieces: Sequence[Chosen], probe: Probe) -> Scores:
+    """Exact cosines of some rows, in their order."""
+    if sum(len(rows) for _, rows in pieces) <= RESCORED_ROWS_AT_ONCE:
+        taken = _joined([block.vectors.take(rows, axis=0) for block, rows in pieces])
+        exact: Scores = np.vecdot(taken.astype(np.float64), probe.wide).astype(np.float32)
         np.minimum(exact, 1.0, out=exact)
         np.maximum(exact, -1.0, out=exact)
         return exact
-    pieces = range(0, len(rows), RESCORED_ROWS_AT_ONCE)
     return np.concatenate(
-        [_exact(vectors, rows[start : start + RESCORED_ROWS_AT_ONCE], probe) for start in pieces]
+        [
+            _exact([(block, rows[start : start + RESCORED_ROWS_AT_ONCE])], probe)
+            for block, rows in pieces
+            for start in range(0, len(rows), RESCORED_ROWS_AT_ONCE)
+        ]
     )
