@@ -47,8 +47,9 @@ class FileSnapshotStore:
         Args:
             directory: nobody else's; made if it is not there.
             store_id: the record's; images of another record are never given.
-            mapped: `rows.vectors` of an image is a read-only view of its file, which costs no
-                memory of its own; False: an array in memory. All else is always in memory.
+            mapped: what an image has that is large or seldom read (`rows.vectors`, `times_ns`,
+                `checksums`, `roles`, and `errors`) are read-only views of its file, which cost no
+                memory of their own; False: arrays in memory. All else is always in memory.
         """
         self._directory = directory
         self._owner = layout.owner_of(store_id)

@@ -81,7 +81,7 @@ class SealedFile:
             UnreadableFileError: of another version, damaged, or not readable.
         """
         self.path = path
-        self._map: NDArray[np.uint8] | None = None
+        self._map: mmap.mmap | None = None
         self._map_lock = threading.Lock()
         try:
             self._fd = os.open(path, _OPEN_FLAGS)
@@ -126,7 +126,8 @@ class SealedFile:
 
         Args:
             resource_id: one of `index`.
-            mapped: the vectors are a read-only view of the file and cost no memory of their own.
+            mapped: the vectors, times, checksums, errors and roles are read-only views of the file
+                and cost no memory of their own.
 
         Raises:
             CorruptDataError: it does not match its checksum, or is another's.
@@ -148,9 +149,10 @@ class SealedFile:
         if digest.intdigest() != entry.checksum:
             raise CorruptDataError("a block of the snapshot file does not match its checksum")
         if vectors is None:
-            whole = self._mapped()
-            span = whole[entry.vector_offset : entry.vector_offset + entry.vector_bytes]
-            vectors = span.view("<f4").reshape(shape)
+            block = self._mapped(entry)
+            arrays = arrays.over(block)
+            start = entry.vector_offset - entry.offset
+            vectors = block[start : start + entry.vector_bytes].view("<f4").reshape(shape)
         return arrays.image(entry, resource_id, vectors)
 
     def block_chunks(self, entry: Entry) -> Iterator[memoryview]:
@@ -185,13 +187,12 @@ class SealedFile:
         digest.update(view)
         return offset + done
 
-    def _mapped(self) -> NDArray[np.uint8]:
-        """The whole file, read-only. Arrays over it keep the map; the map keeps the file."""
+    def _mapped(self, entry: Entry) -> NDArray[np.uint8]:
+        """A block, read-only. Arrays over it keep the map; the map keeps the file."""
         with self._map_lock:
             if self._map is None:
-                mapped = mmap.mmap(self._fd, self.bytes, mmap.MAP_SHARED, mmap.PROT_READ)
-                self._map = np.frombuffer(mapped, np.uint8)
-            return self._map
+                self._map = mmap.mmap(self._fd, self.bytes, mmap.MAP_SHARED, mmap.PROT_READ)
+            return np.frombuffer(self._map, np.uint8, entry.length, entry.offset)
 
     def _bytes_at(self, offset: int, length: int) -> bytes:
         return b"".join(self._chunks(offset, offset + length))

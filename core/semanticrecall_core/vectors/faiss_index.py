@@ -129,7 +129,10 @@ class FaissVectorIndex:
             CorruptDataError: the record gave rows that are no vectors.
         """
         view = self._partition(resource_id).view
-        return search(view, query, self._dimensions, self._tuning, self._scan_threads)
+        answer = search(view, query, self._dimensions, self._tuning, self._scan_threads)
+        if view.pages is not None:
+            view.pages.release()
+        return answer
 
     def close(self) -> None:
         """End the threads that help with large searches; searches still work, without them."""
@@ -289,7 +292,10 @@ class FaissVectorIndex:
         if isinstance(loaded, PartitionRows):
             loaded = LoadedPartition(loaded)
         block = checked_block(loaded.rows, self._dimensions, CorruptDataError)
-        return Partition(self._coder, self._tuning, block, loaded.imaged)
+        partition = Partition(self._coder, self._tuning, block, loaded.imaged)
+        if partition.view.pages is not None:
+            partition.view.pages.release()
+        return partition
 
     def _published(self, resource_id: str, slot: _Slot, partition: Partition) -> bool:
         """Apply what was queued, then let everyone have the partition; False: read it anew."""

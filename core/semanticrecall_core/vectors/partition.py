@@ -19,6 +19,7 @@ import numpy as np
 
 from .codes import CodedRows, Coder
 from .loaded import CurrentImage
+from .mapped_pages import MappedPages
 from .rows import RowBlock, concatenate, empty_block, order_by_seq, sealed_block
 from .segment import Part, Tail, live, live_codes, merged, sealed
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from .codes import CodeRows, ErrorColumn
 
-PARTITION_OVERHEAD_BYTES = 8192
+PARTITION_OVERHEAD_BYTES = 4096
 """Python objects of a partition and its parts, rounded up."""
 
 
@@ -64,17 +65,19 @@ class View:
         parts: none empty, none with all rows dead; each message is alive in one part at most.
         searchable: messages alive.
         nbytes: memory of the partition.
+        pages: of the mapped parts; to be released after a search.
     """
 
     parts: tuple[Part, ...]
     searchable: int
     nbytes: int
+    pages: MappedPages | None = None
 
 
 class Partition:
     """The rows of one resource. `put` and `remove` are for one thread at a time."""
 
-    __slots__ = ("_coder", "_sealed", "_tail", "_tail_part", "_tuning", "view")
+    __slots__ = ("_coder", "_pages", "_sealed", "_tail", "_tail_part", "_tuning", "view")
 
     def __init__(
         self,
@@ -87,6 +90,7 @@ class Partition:
         self._coder = coder
         self._tuning = tuning
         self._sealed: list[Part] = self._segments(block)
+        self._pages: MappedPages | None = None
         if imaged is not None:
             self._sealed += self._imaged(imaged)
         self._tail = Tail(coder.dimensions, tuning.tail_rows_max)
@@ -161,6 +165,8 @@ class Partition:
         Mapped rows are coded however few they are, so that a search reads few of their vectors.
         """
         image, mapped = imaged.image, imaged.mapped
+        if mapped:
+            self._pages = MappedPages.of((image.rows.times_ns, image.rows.vectors))
         block = sealed_block(image.rows)
         parts: list[Part] = []
         for start, stop in self._cuts(block):
@@ -232,4 +238,5 @@ class Partition:
             parts,
             sum(part.messages for part in parts),
             nbytes + sum(part.nbytes() for part in parts),
+            self._pages if any(part.mapped for part in parts) else None,
         )

@@ -6,7 +6,7 @@ of a query is about messages, so that a mask never splits one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +63,9 @@ class RowBlock:
         """Rows [start, stop) without copying them."""
         return RowBlock(*(getattr(self, name)[start:stop] for name in COLUMNS))
 
-    def nbytes(self) -> int:
-        """Bytes of all columns but the vectors."""
-        columns = (getattr(self, name) for name in COLUMNS if name != "vectors")
+    def nbytes(self, left_out: Collection[str] = ()) -> int:
+        """Bytes of all columns but those left out; a column of one number takes none."""
+        columns = (getattr(self, name) for name in COLUMNS if name not in left_out)
         return sum(column.nbytes for column in columns if any(column.strides))
 
     def slim(self) -> RowBlock:

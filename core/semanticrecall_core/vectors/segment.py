@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from .rows import BoolMask
 
 
+MAPPED_COLUMNS = ("vectors", "times_ns", "checksums", "roles")
+"""What an image of a mapped snapshot leaves in its file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Some rows of a partition; immutable.
@@ -35,7 +39,8 @@ class Part:
         alive: which rows count, shape (n,); None is all.
         alive_bits: `alive` for FAISS; None where `coded` or `alive` is.
         rows, messages: how many are alive.
-        mapped: the vectors are a file's, not in memory: nothing may copy them into it needlessly.
+        mapped: MAPPED_COLUMNS and the codes' errors are a file's: nothing may copy them into
+            memory needlessly.
     """
 
     block: RowBlock
@@ -80,11 +85,13 @@ class Part:
         return self.block if self.alive is None else self.block.take(self.alive)
 
     def nbytes(self) -> int:
-        """Bytes held in memory: columns, codes, masks, and vectors that are not mapped."""
+        """Bytes held in memory: columns, codes and masks, without what is mapped."""
         masks = 0 if self.alive is None else self.alive.nbytes + len(self.alive) // 8
-        vectors = 0 if self.mapped else self.block.vectors.nbytes
         coded = 0 if self.coded is None else self.coded.nbytes()
-        return self.block.nbytes() + masks + vectors + coded
+        if self.mapped:
+            errors = 0 if self.coded is None else self.coded.errors.nbytes
+            return self.block.nbytes(MAPPED_COLUMNS) + masks + coded - errors
+        return self.block.nbytes() + masks + coded
 
 
 def packed(mask: BoolMask) -> NDArray[np.uint8]:
@@ -136,6 +143,9 @@ def live_codes(part: Part, coder: Coder) -> tuple[NDArray[np.uint8], NDArray[np.
     return part.coded.codes(part.alive), errors if part.alive is None else errors[part.alive]
 
 
+ROOM_MIN = 4
+
+
 class Tail:
     """Where new rows go: preallocated, append-only, owned by one writer.
 
@@ -143,12 +153,13 @@ class Tail:
     the writer appends behind it. Full arrays are replaced by larger ones, never resized.
     """
 
-    __slots__ = ("_arrays", "_count", "_rows_max")
+    __slots__ = ("_arrays", "_count", "_dimensions", "_rows_max")
 
     def __init__(self, dimensions: int, rows_max: int) -> None:
         """An empty tail for at most `rows_max` rows."""
+        self._dimensions = dimensions
         self._rows_max = rows_max
-        self._arrays = empty_block(dimensions)
+        self._arrays: RowBlock | None = None  # most partitions of many are read and not added to
         self._count = 0
 
     def room(self) -> int:
@@ -157,8 +168,10 @@ class Tail:
 
     def nbytes_unused(self) -> int:
         """Bytes allocated beyond the rows that are there."""
-        total = self._arrays.nbytes() + self._arrays.vectors.nbytes
-        return total - total * self._count // max(1, len(self._arrays))
+        if self._arrays is None:
+            return 0
+        total = self._arrays.nbytes()
+        return total - total * self._count // len(self._arrays)
 
     def append(self, part: Part | None, block: RowBlock) -> Part:
         """A part of the rows so far and those of `block` (at most `room()`).
@@ -166,9 +179,8 @@ class Tail:
         `part` is what the last append gave, possibly with rows dead since; None at first.
         """
         start, stop = self._count, self._count + len(block)
-        if stop > len(self._arrays):
-            self._grow(stop)
-        target = self._arrays.slice(start, stop)
+        arrays = self._with_room(stop)
+        target = arrays.slice(start, stop)
         for name in COLUMNS:
             getattr(target, name)[...] = getattr(block, name)
         self._count = stop
@@ -178,7 +190,7 @@ class Tail:
             if part.alive is not None:
                 alive = np.concatenate((part.alive, np.ones(len(block), np.bool_)))
         return Part(
-            block=self._arrays.slice(0, stop),
+            block=arrays.slice(0, stop),
             ordered=False,
             coded=None,
             alive=alive,
@@ -187,9 +199,15 @@ class Tail:
             messages=messages + int(np.count_nonzero(block.firsts)),
         )
 
-    def _grow(self, rows: int) -> None:
-        dimensions = self._arrays.vectors.shape[1]
-        larger = empty_block(dimensions, min(self._rows_max, max(rows, 2 * len(self._arrays))))
-        for name in COLUMNS:
-            getattr(larger, name)[: self._count] = getattr(self._arrays, name)[: self._count]
+    def _with_room(self, rows: int) -> RowBlock:
+        """The arrays, larger ones where they do not hold so many rows."""
+        arrays = self._arrays
+        if arrays is not None and rows <= len(arrays):
+            return arrays
+        room = rows if arrays is None else max(rows, 2 * len(arrays))
+        larger = empty_block(self._dimensions, min(self._rows_max, max(room, ROOM_MIN)))
+        if arrays is not None:
+            for name in COLUMNS:
+                getattr(larger, name)[: self._count] = getattr(arrays, name)[: self._count]
         self._arrays = larger
+        return larger
