@@ -11,8 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from semanticrecall_core.types.values import VectorQuery
-from semanticrecall_core.vectors import FaissVectorIndex, Tuning
+from semanticrecall_core.vectors import FaissVectorIndex, Tuning, codes
 from semanticrecall_core.vectors.codes import (
+    REMEMBERED_FROM_ROWS,
     REMEMBERED_ROWS_MAX,
     REMEMBERED_SCANS_MAX,
     CodedRows,
@@ -64,7 +65,13 @@ class Fixed:
 
 
 @pytest.fixture
-def fixed() -> Fixed:
+def remembers_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small parts remember their scans too."""
+    monkeypatch.setattr(codes, "REMEMBERED_FROM_ROWS", 1)
+
+
+@pytest.fixture
+def fixed(remembers_all: None) -> Fixed:
     return Fixed()
 
 
@@ -72,13 +79,14 @@ def fixed() -> Fixed:
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each scan wanted."""
     made: list[int] = []
-    real: Callable[..., object] = CodedRows._scan
+    name = "_scan"
+    real: Callable[..., object] = getattr(CodedRows, name)
 
     def counting(self: CodedRows, probe: Probe, wanted: int, bits: object) -> object:
         made.append(wanted)
         return real(self, probe, wanted, bits)
 
-    monkeypatch.setattr(CodedRows, "_scan", counting)
+    monkeypatch.setattr(CodedRows, name, counting)
     return made
 
 
@@ -139,6 +147,16 @@ def coded(rows: int) -> CodedRows:
     return CodedRows(coder, *coder.encode(unit(np.random.default_rng(2), rows)))
 
 
+@pytest.mark.parametrize("fewer", [0, 1])
+def test_small_parts_remember_nothing(scans: list[int], fewer: int) -> None:
+    rows = coded(REMEMBERED_FROM_ROWS - fewer)
+    probe = Probe(unit(np.random.default_rng(3), 1)[0], DIMENSIONS)
+    for _ in range(3):
+        rows.scan(probe, 5, None, remember=True)
+    assert len(scans) == (3 if fewer else 1)
+
+
+@pytest.mark.usefixtures("remembers_all")
 def test_large_scans_are_not_remembered(scans: list[int]) -> None:
     rows = coded(2 * REMEMBERED_ROWS_MAX)
     probe = Probe(unit(np.random.default_rng(3), 1)[0], DIMENSIONS)
@@ -148,6 +166,7 @@ def test_large_scans_are_not_remembered(scans: list[int]) -> None:
         assert len(scans) == scanned
 
 
+@pytest.mark.usefixtures("remembers_all")
 def test_what_is_remembered_cannot_be_written_to() -> None:
     rows, scores = coded(200).scan(
         Probe(unit(np.random.default_rng(3), 1)[0], DIMENSIONS), 5, None, remember=True
@@ -158,6 +177,7 @@ def test_what_is_remembered_cannot_be_written_to() -> None:
         scores[0] = 1
 
 
+@pytest.mark.usefixtures("remembers_all")
 def test_nothing_of_a_query_is_kept() -> None:
     rows = coded(200)
     query = unit(np.random.default_rng(3), 1)[0]

@@ -20,7 +20,7 @@ import math
 import secrets
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,8 @@ ENCODED_ROWS_AT_ONCE = 4096
 OUTLIER_SHARE_MAX = 1 / 64
 REMEMBERED_SCANS_MAX = 8
 REMEMBERED_ROWS_MAX = 512
+REMEMBERED_FROM_ROWS = 4096
+"""Smaller parts are scanned in about the time that remembering takes: docs/decisions/0012."""
 _DIGEST_SALT = secrets.token_bytes(64)
 LENGTH_MAX = math.sqrt(1.0 + NORM_SQUARED_TOLERANCE)
 
@@ -66,11 +68,9 @@ class Probe:
         codes: shape (1, dimensions), float32 whole numbers within [-127, 127].
         scale: codes / scale is close to the vector.
         error: no less than |q - q'|.
-        digest: SHA-256 of the vector, salted with a secret of this process: equal for equal
-            queries, and nothing of the query can be told from it.
     """
 
-    __slots__ = ("codes", "digest", "error", "scale", "vector", "wide")
+    __slots__ = ("_digest", "codes", "error", "scale", "vector", "wide")
 
     def __init__(self, vector: FloatRows, dimensions: int) -> None:
         """Check and code a query.
@@ -93,7 +93,17 @@ class Probe:
         self.codes: FloatRows = rounded.astype(np.float32).reshape(1, -1)
         scaled -= rounded
         self.error = math.sqrt(np.vecdot(scaled, scaled)) / self.scale * (1.0 + 1e-9)
-        self.digest = sha256(_DIGEST_SALT + self.vector.tobytes()).digest()
+        self._digest: bytes | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the vector, salted with a secret of this process.
+
+        Equal for equal queries; nothing of the query can be told from it.
+        """
+        if self._digest is None:
+            self._digest = sha256(_DIGEST_SALT + self.vector.tobytes()).digest()
+        return self._digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +135,7 @@ class Coder:
         return codes, errors
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
+class _Scan(NamedTuple):
     """What a scan found; holds nothing of the query but its salted digest."""
 
     digest: bytes
@@ -139,8 +148,8 @@ class _Scan:
 class CodedRows:
     """An immutable FAISS index of codes. Any number of threads may scan it.
 
-    It remembers its last few scans, because an agent recalls for one text before every model call
-    of a turn. The codes never change, so a scan that is remembered stays right.
+    A large one remembers its last few scans, because an agent recalls for one text before every
+    model call of a turn. The codes never change, so a scan that is remembered stays right.
     """
 
     __slots__ = ("_count", "_error_max", "_index", "_recent", "_scale", "errors", "outliers")
@@ -212,6 +221,7 @@ class CodedRows:
         Returns:
             Row positions and coded cosines; read-only.
         """
+        remember = remember and self._count >= REMEMBERED_FROM_ROWS
         if remember:
             known = self._remembered(probe, wanted, allowed_bits)
             if known is not None:

@@ -191,10 +191,11 @@ class _Search:
 
     def _scanned(self, sources: Sequence[Source], wanted: int) -> list[Candidates]:
         """The `wanted` best of each source, and its outliers."""
+        if self.threads is None or len(sources) == 1:
+            return [_candidates(source, self.probe, wanted) for source in sources]
+        unknown = [s for s in sources if not _is_remembered(s, self.probe, wanted)]
         return self._spread(
-            lambda source: _candidates(source, self.probe, wanted),
-            sources,
-            _rows([s for s in sources if not _is_remembered(s, self.probe, wanted)]),
+            lambda source: _candidates(source, self.probe, wanted), sources, _rows(unknown)
         )
 
     def _spread(self, scan: Callable[[Source], R], sources: Sequence[Source], rows: int) -> list[R]:
@@ -208,21 +209,22 @@ class _Search:
         return self._ranked(_reaching(found, self._floor_of_codes(found, wanted)))
 
     def _floor_of_codes(self, found: Sequence[Candidates], wanted: int) -> float:
-        """As `_floor`, from the approximate scores of the `wanted` best candidates alone."""
+        """As `_floor`, from the approximate scores of the `wanted` best candidates alone.
+
+        With no more candidates than that, it is quicker to score them all exactly.
+        """
+        total = sum(len(candidates.rows) for candidates in found)
+        if total <= wanted:
+            return -np.inf
         scores = _joined([candidates.scores for candidates in found])
-        least = -np.inf
-        if len(scores) > wanted:
-            least = float(np.partition(scores, len(scores) - wanted)[len(scores) - wanted])
+        least = float(np.partition(scores, total - wanted)[total - wanted])
         best: list[tuple[float, int]] = []
         for candidates in found:
-            rows, own = candidates.rows, candidates.scores
-            if least > -np.inf:
-                above = own >= least
-                rows, own = rows[above], own[above]
-            if not len(rows):
+            above = candidates.scores >= least
+            if not bool(above.any()):
                 continue
-            seqs = candidates.source.part.block.seqs.take(rows)
-            best += zip(own.tolist(), seqs.tolist(), strict=True)
+            seqs = candidates.source.part.block.seqs.take(candidates.rows[above])
+            best += zip(candidates.scores[above].tolist(), seqs.tolist(), strict=True)
         best.sort(reverse=True)
         seen: set[int] = set()
         for score, seq in best:
