@@ -309,6 +309,8 @@ def test_the_processor_has_a_lane_for_each_role_and_a_gpu_one_for_both() -> None
     on_cuda = batching_scheduler(dict.fromkeys(EmbedRole, runners[QUERY]), "cuda", Scheduling())
     assert workers() == 7
     assert on_cuda.passages_at_once > on_cpu.passages_at_once > 3
+    small = Scheduling(runs_max=3, queue_texts_max=5)
+    assert batching_scheduler(runners, "cpu", small).passages_at_once == 5
     for made in (on_cpu, on_cuda):
         for role in EmbedRole:
             assert made.run(role, text(5), budget())[0] == 5

@@ -51,9 +51,12 @@ def test_a_dead_worker_ends_the_recalls_that_wait_and_turns_health(
         assert begun.wait(WAIT)
         poll = threading.Event()
         for _ in range(int(WAIT * 100)):
-            if server.reading("embed_queue_texts") == CALLERS - 1:
+            stats = embedder.scheduler_stats()
+            if stats.queued_texts + stats.running_texts == CALLERS:
                 break
             poll.wait(0.01)
+        else:
+            raise AssertionError("not all recalls came to the model")
         health = server.health.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT)
         assert next(health).status == health_pb2.HealthCheckResponse.SERVING
         die.set()

@@ -387,12 +387,14 @@ def batching_scheduler(
         shape = replace(shape, tokens_max=limits.batch_tokens_max)
     if device == "cuda":
         lane = Lane(tuple(EmbedRole), sessions[EmbedRole.QUERY], shape, 1, limits)
-        return BatchScheduler(dict.fromkeys(EmbedRole, lane), CUDA_PASSAGES)
+        lanes = dict.fromkeys(EmbedRole, lane)
+        return BatchScheduler(lanes, min(CUDA_PASSAGES, limits.queue_texts_max))
     workers = limits.runs_at_once()
     lanes = {
         role: Lane((role,), session, shape, workers, limits) for role, session in sessions.items()
     }
-    return BatchScheduler(lanes, workers * CPU_PASSAGES_PER_WORKER)
+    # No more than may wait: nobody should be refused by the bounds of his own queue.
+    return BatchScheduler(lanes, min(workers * CPU_PASSAGES_PER_WORKER, limits.queue_texts_max))
 
 
 def batches_agree(session: BatchRunner, texts: Sequence[IntColumn]) -> bool:
