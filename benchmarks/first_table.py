@@ -16,7 +16,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from benchmarks import corpus, echo_server, processes
+from benchmarks import corpus, echo_server, processes, wire_requests
 from benchmarks.measure import Latency, machine, resident_bytes, timed
 from benchmarks.raw_parts import RawEmbed, RawScan
 from semanticrecall.v1 import recall_pb2, recall_pb2_grpc, types_pb2
@@ -35,7 +35,6 @@ COLD_RATIO_BAR = 1.6
 WARM_UP_CALLS = 60
 BLOCKS = {"in_turns": 1, "in_loops": 40}
 T = TypeVar("T")
-IMPORT_BATCH_MESSAGES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,38 +67,13 @@ class Series:
         return {name: Latency.of_seconds(seconds) for name, seconds in self.seconds.items()}
 
 
-def _import_requests(config: Config) -> Iterator[recall_pb2.IndexRequest]:
-    batch: list[types_pb2.Message] = []
-    for message in corpus.chat(config.messages, seed=config.seed):
-        role = types_pb2.ROLE_USER if message.from_user else types_pb2.ROLE_ASSISTANT
-        batch.append(
-            types_pb2.Message(
-                id=message.id, thread_id=message.thread_id, role=role, text=message.text
-            )
-        )
-        if len(batch) == IMPORT_BATCH_MESSAGES:
-            yield recall_pb2.IndexRequest(resource_id=RESOURCE, messages=batch)
-            batch = []
-    if batch:
-        yield recall_pb2.IndexRequest(resource_id=RESOURCE, messages=batch)
-
-
 def _turn(number: int, text: str) -> recall_pb2.IndexRequest:
-    """A turn of a user's and an assistant's message, of another resource than is recalled."""
-    return recall_pb2.IndexRequest(
-        resource_id="bench-writer",
-        thread_id=f"turns-{number // 20}",
-        messages=[
-            types_pb2.Message(id=f"u{number}", role=types_pb2.ROLE_USER, text=text),
-            types_pb2.Message(
-                id=f"a{number}", role=types_pb2.ROLE_ASSISTANT, text=f"I noted that {text}"
-            ),
-        ],
-    )
+    """A turn of another resource than is recalled, searchable when the answer comes."""
+    return wire_requests.turn("bench-writer", number, text, types_pb2.WAIT_SEARCHABLE)
 
 
 def _recall(query: str) -> recall_pb2.RecallRequest:
-    return recall_pb2.RecallRequest(resource_id=RESOURCE, query=query, top_k=4)
+    return wire_requests.recall(RESOURCE, query)
 
 
 def _measure(
@@ -114,7 +88,7 @@ def _measure(
     answer_bytes = max(stub.Recall(_recall(query)).ByteSize() for query in warm_up)
     digest = hashlib.sha256()
     with processes.echo(directory, answer_bytes) as address, grpc.insecure_channel(address) as ch:
-        unary: Callable[[bytes], bytes] = ch.unary_unary(echo_server.METHOD)
+        unary: Callable[..., bytes] = ch.unary_unary(echo_server.METHOD)
         for start in range(0, config.calls, block_calls):
             block = range(start, min(start + block_calls, config.calls))
             requests = [_recall(cold[number]) for number in block]
@@ -156,7 +130,8 @@ def run(config: Config) -> dict[str, Any]:
         stub.Recall(_recall("warm up"))
         before = resident_bytes(pid)
         started = time.perf_counter()
-        for answer in stub.IndexStream(_import_requests(config)):
+        requests = wire_requests.chat_imports(RESOURCE, config.messages, seed=config.seed)
+        for answer in stub.IndexStream(requests):
             if answer.HasField("error"):
                 raise RuntimeError(answer.error.message)
         import_seconds = time.perf_counter() - started

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hdrh.histogram import HdrHistogram
 
@@ -29,7 +29,9 @@ class Latency:
     @classmethod
     def of_seconds(cls, seconds: Sequence[float]) -> Latency:
         """Percentiles to three significant digits; up to 1 minute."""
-        histogram = HdrHistogram(1, NANOSECONDS_MAX, SIGNIFICANT_DIGITS)
+        # The library has no annotations.
+        make: Any = HdrHistogram
+        histogram = make(1, NANOSECONDS_MAX, SIGNIFICANT_DIGITS)
         for value in seconds:
             histogram.record_value(min(NANOSECONDS_MAX, round(value * 1e9)))
 

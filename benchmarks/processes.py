@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -87,9 +88,8 @@ def _wait_serving(channel: grpc.Channel, process: subprocess.Popen[bytes]) -> No
             raise RuntimeError("the sidecar did not start; its own words are above")
         if time.monotonic() >= deadline:
             raise RuntimeError("the sidecar does not listen")
-    watch = health_pb2_grpc.HealthStub(channel).Watch(
-        health_pb2.HealthCheckRequest(), timeout=START_SECONDS_MAX
-    )
+    health: Any = health_pb2_grpc.HealthStub(channel)  # its annotations are those of grpc.aio
+    watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=START_SECONDS_MAX)
     with suppress(grpc.RpcError):  # it ended; why is for itself to say
         for answer in watch:
             if answer.status == health_pb2.HealthCheckResponse.SERVING:
