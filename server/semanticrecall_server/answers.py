@@ -23,7 +23,6 @@ from .answer_cache import KeptAnswer
 from .convert import NANOS_PER_SECOND, IndexBatch
 from .errors import error_detail
 from .framing import field_tag, varint
-from .metadata_json import fill_struct
 
 MICROSECONDS_MAX = 2**32 - 1
 
@@ -58,31 +57,29 @@ def timestamp(time_ns: int) -> Timestamp:
 
 def fill_message(target: types_pb2.Message, stored: StoredMessage) -> None:
     """Write a message of the record."""
-    target.id = stored.id
-    target.thread_id = stored.thread_id
-    target.resource_id = stored.resource_id
-    target.role = int(stored.role)  # type: ignore[assignment]
-    if stored.author:
-        target.author = stored.author
-    target.text = stored.text
-    seconds, nanos = divmod(stored.create_time_ns, NANOS_PER_SECOND)
-    target.create_time.seconds = seconds
-    target.create_time.nanos = nanos
-    if stored.metadata_json:
-        fill_struct(target.metadata, stored.metadata_json)
-    if stored.payload:
-        target.payload = stored.payload
-    if stored.payload_type:
-        target.payload_type = stored.payload_type
-    if stored.group_id:
-        target.group_id = stored.group_id
+    target.MergeFromString(stored.encoded)
+
+
+def recalled_bytes(answer: RecallAnswer, explain: bool) -> bytes:
+    """The encoded field `messages` of a RecallResponse: stored messages, put together as they are.
+
+    Args:
+        answer: what was recalled.
+        explain: whether hits say where their score comes from.
+    """
+    pieces: list[bytes] = []
+    for recalled in answer.messages:
+        encoded = recalled.message.encoded
+        size = varint(len(encoded))
+        rest = _beside_message(recalled, explain)
+        length = len(_MESSAGE_TAG) + len(size) + len(encoded) + len(rest)
+        pieces += (_RECALLED_TAG, varint(length), _MESSAGE_TAG, size, encoded, rest)
+    return b"".join(pieces)
 
 
 def kept_answer(answer: RecallAnswer, explain: bool, index_identity: str) -> KeptAnswer:
     """All of a recall's answer that does not depend on when it is given."""
-    response = recall_pb2.RecallResponse(context_text=answer.context_text)
-    for recalled in answer.messages:
-        _fill_recalled(response.messages.add(), recalled, explain)
+    text = recall_pb2.RecallResponse(context_text=answer.context_text).SerializeToString()
     found = answer.info
     info = recall_pb2.RecallInfo(
         scope_used=int(found.scope_used),  # type: ignore[arg-type]
@@ -99,10 +96,12 @@ def kept_answer(answer: RecallAnswer, explain: bool, index_identity: str) -> Kep
         absent_group_ids=found.absent_group_ids,
         messages_dropped=found.messages_dropped,
     )
-    return KeptAnswer(response.SerializeToString(), info.SerializeToString())
+    return KeptAnswer(recalled_bytes(answer, explain) + text, info.SerializeToString())
 
 
-_INFO_TAG = field_tag(recall_pb2.RecallResponse.DESCRIPTOR.fields_by_name["info"].number)
+_INFO_TAG = field_tag(recall_pb2.RecallResponse.INFO_FIELD_NUMBER)
+_RECALLED_TAG = field_tag(recall_pb2.RecallResponse.MESSAGES_FIELD_NUMBER)
+_MESSAGE_TAG = field_tag(recall_pb2.RecalledMessage.MESSAGE_FIELD_NUMBER)
 
 
 def recall_bytes(request_id: str, kept: KeptAnswer, now: recall_pb2.RecallInfo) -> bytes:
@@ -128,22 +127,23 @@ def timings_of(info: RecallInfo) -> recall_pb2.RecallTimings:
     )
 
 
-def _fill_recalled(
-    target: recall_pb2.RecalledMessage, recalled: RecalledMessage, explain: bool
-) -> None:
-    fill_message(target.message, recalled.message)
-    target.group_state = int(recalled.group_state)  # type: ignore[assignment]
+def _beside_message(recalled: RecalledMessage, explain: bool) -> bytes:
+    """An encoded RecalledMessage without its message."""
     found = recalled.found
-    if found is None:
-        return
-    target.hit = True
-    target.score = found.score
-    target.rank = recalled.rank
-    if explain:
-        target.explain.cosine = found.score
-        target.explain.dense_rank = recalled.rank
-        target.explain.chunk = found.chunk
-        target.explain.chunks = found.chunks
+    group_state = int(recalled.group_state)
+    if found is None and not group_state:
+        return b""
+    beside = recall_pb2.RecalledMessage(group_state=group_state)  # type: ignore[arg-type]
+    if found is not None:
+        beside.hit = True
+        beside.score = found.score
+        beside.rank = recalled.rank
+        if explain:
+            beside.explain.cosine = found.score
+            beside.explain.dense_rank = recalled.rank
+            beside.explain.chunk = found.chunk
+            beside.explain.chunks = found.chunks
+    return beside.SerializeToString()
 
 
 def index_response(

@@ -28,6 +28,7 @@ from semanticrecall_core.vectors import FaissVectorIndex
 
 from .config import Settings
 from .lifecycle import Parts
+from .message_codec import ProtobufMessages
 
 WARM_UP_TEXT = "what did we talk about?"
 WARM_UP_SECONDS = 60.0
@@ -97,7 +98,9 @@ def _load(
     )
     with ExitStack() as undo:
         undo.callback(embedder.close)
-        store = SqliteMessageStore(claim, generation=embedder.generation, options=options)
+        store = SqliteMessageStore(
+            claim, generation=embedder.generation, codec=ProtobufMessages(), options=options
+        )
         undo.callback(store.close)
         engine = _engine(settings, store, embedder)
         undo.pop_all()

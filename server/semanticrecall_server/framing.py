@@ -17,6 +17,8 @@ def field_tag(number: int) -> bytes:
 
 def varint(value: int) -> bytes:
     """A number that is not negative, seven bits a byte, lowest first."""
+    if value < 0x4000:  # the length of most messages
+        return bytes((value & 0x7F | 0x80, value >> 7) if value > 0x7F else (value,))
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

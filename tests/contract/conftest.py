@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from semanticrecall_core.messages import StoreOptions, open_store
+from semanticrecall_core.messages import StoreOptions
 from semanticrecall_core.types.ports import MessageStore
 from support.message_stores import ticking_clock
 from support.model_store import ModelStore
 from support.recorded_commits import RecordedCommits
+from support.stored_messages import open_store
 
 
 @pytest.fixture(params=["sqlite", "model"])

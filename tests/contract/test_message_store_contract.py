@@ -24,11 +24,11 @@ from semanticrecall_core.types.values import (
     MessageDraft,
     Role,
     Status,
-    StoredMessage,
     VectorRecord,
 )
 from support.message_stores import FIRST_TICK, append, draft, embed, ids, window
 from support.recorded_commits import RecordedCommits
+from support.stored_messages import CODEC
 
 
 @pytest.mark.parametrize(
@@ -53,21 +53,22 @@ from support.recorded_commits import RecordedCommits
 def test_a_message_comes_back_as_it_was_given(store: MessageStore, given: MessageDraft) -> None:
     (outcome,) = append(store, given)
     (found,) = store.get("u", [given.id])
-    assert found == StoredMessage(
-        seq=outcome.seq,
-        resource_id="u",
-        thread_id=given.thread_id,
-        id=given.id,
-        role=given.role,
-        author=given.author,
-        text=given.text,
-        create_time_ns=FIRST_TICK if given.create_time_ns is None else given.create_time_ns,
-        metadata_json=given.metadata_json,
-        payload=given.payload,
-        payload_type=given.payload_type,
-        group_id=given.group_id,
-        revision=outcome.revision,
-    )
+    time_ns = FIRST_TICK if given.create_time_ns is None else given.create_time_ns
+    assert (found.seq, found.revision, found.resource_id) == (outcome.seq, outcome.revision, "u")
+    assert found.create_time_ns == time_ns
+    assert found.encoded == CODEC.encode("u", given, time_ns)
+    for name in (
+        "thread_id",
+        "id",
+        "role",
+        "author",
+        "text",
+        "metadata_json",
+        "payload",
+        "payload_type",
+        "group_id",
+    ):
+        assert getattr(found, name) == getattr(given, name), name
 
 
 def test_the_same_again_changes_nothing(store: MessageStore) -> None:

@@ -114,12 +114,13 @@ def test_a_group_is_read_in_order_and_whole_or_not_at_all(store: MessageStore) -
 def test_a_group_of_too_many_bytes_is_not_read(store: MessageStore) -> None:
     outcomes = append(
         store,
-        draft("a", text="äöü", payload=b"12345", group_id="g"),  # 6 + 5 bytes
-        draft("b", text="text", metadata_json='{"k":1}', group_id="g"),  # 4 + 7
+        draft("a", text="äöü", payload=b"12345", group_id="g"),
+        draft("b", text="text", metadata_json='{"k":1}', group_id="g"),
     )
-    assert ids(group(store, "g", 2, bytes_max=22).messages or ()) == ["a", "b"]
+    size = sum(len(message.encoded) for message in store.get("u", ["a", "b"]))
+    assert ids(group(store, "g", 2, bytes_max=size).messages or ()) == ["a", "b"]
     seqs = tuple(outcome.seq for outcome in outcomes)
-    assert group(store, "g", 2, bytes_max=21) == GroupRows(None, seqs)
+    assert group(store, "g", 2, bytes_max=size - 1) == GroupRows(None, seqs)
     assert group(store, "none", 9, bytes_max=0) == GroupRows(())
 
 
@@ -339,26 +340,29 @@ def test_a_filter_speaks_of_the_rows_it_has_read(store: MessageStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bytes_max", "taken"),
+    ("messages", "bytes_more", "taken"),
     [
-        (0, "d"),  # the best hit in any case
-        (100, "d"),
-        (199, "d"),
-        (200, "bd"),  # then the other hit,
-        (300, "bcd"),  # then neighbours: the better hit's first, its earlier side first
-        (400, "bcde"),
-        (500, "abcde"),
+        (0, 0, "d"),  # the best hit in any case
+        (1, 0, "d"),
+        (2, -1, "d"),
+        (2, 0, "bd"),  # then the other hit,
+        (3, 0, "bcd"),  # then neighbours: the better hit's first, its earlier side first
+        (4, 0, "bcde"),
+        (5, 0, "abcde"),
     ],
 )
 def test_windows_hold_the_best_of_what_fits(
-    store: MessageStore, bytes_max: int, taken: str
+    store: MessageStore, messages: int, bytes_more: int, taken: str
 ) -> None:
     drafts = [
         draft(i, create_time_ns=n, text="ä" * 10, payload=b"x" * 69, metadata_json='{"k":"123"}')
-        for n, i in enumerate("abcdef")
+        for n, i in enumerate("abcdef", 1)
     ]
     seqs = {d.id: o for d, o in zip(drafts, append(store, *drafts), strict=True)}
     hits = tuple((seqs[i].seq, seqs[i].revision) for i in "db")
+    sizes = {len(message.encoded) for message in store.get("u", list("abcdef"))}
+    assert len(sizes) == 1
+    bytes_max = messages * sizes.pop() + bytes_more
     rows = store.windows(WindowQuery("u", hits, 1, 1, bytes_max))
     assert ids(rows.messages) == list(taken)
     assert rows.dropped == tuple(seqs[i].seq for i in "abcde" if i not in taken)
@@ -378,6 +382,6 @@ def test_what_is_not_allowed_fills_no_bytes_and_is_not_counted(store: MessageSto
     assert condition is not None
     matching = store.seqs_matching("u", condition, CallBudget.of_seconds(60))
     hit = (outcomes[2].seq, outcomes[2].revision)
-    rows = store.windows(WindowQuery("u", (hit,), 2, 2, 100, matching=matching))
+    rows = store.windows(WindowQuery("u", (hit,), 2, 2, 200, matching=matching))
     assert ids(rows.messages) == ["a", "hit"]
     assert rows.dropped == (outcomes[4].seq,)

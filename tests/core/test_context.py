@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from semanticrecall_core.ranking.context import render_default, render_mastra
 from semanticrecall_core.types.values import (
     GroupState,
+    MessageDraft,
     RecalledMessage,
     Role,
-    StoredMessage,
 )
+from support.stored_messages import stored
 
 
 def _ns(text: str) -> int:
@@ -34,8 +35,6 @@ def _recalled(
     **fields: object,
 ) -> RecalledMessage:
     values: dict[str, object] = {
-        "seq": 1,
-        "resource_id": "u",
         "thread_id": thread,
         "id": "m",
         "role": role,
@@ -46,9 +45,10 @@ def _recalled(
         "payload": b"",
         "payload_type": "",
         "group_id": "",
-        "revision": 1,
     }
-    message = StoredMessage(**{**values, **fields})  # type: ignore[arg-type]
+    values.update(fields)
+    time_ns = values.pop("create_time_ns")
+    message = stored(MessageDraft(**values), time_ns)  # type: ignore[arg-type]
     return RecalledMessage(message, 0, None, GroupState.NO_GROUP)
 
 
@@ -95,7 +95,7 @@ def test_dates_are_of_the_zone_asked_for(zone: str, shown: str) -> None:
 def test_host_zone_and_language_change_nothing(zone: str) -> None:
     """FMT-1: the same bytes on every host, in both formats."""
     program = (
-        "import locale, sys; sys.path.insert(0, 'tests/core')\n"
+        "import locale, sys; sys.path[:0] = ['tests/core', 'tests']\n"
         "try: locale.setlocale(locale.LC_ALL, '')\n"
         "except locale.Error: pass\n"
         "from test_context import both_formats\n"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from semanticrecall_core.engine import Engine, EngineLimits, IndexTicket
-from semanticrecall_core.messages import open_store
 from semanticrecall_core.types.errors import FailedPreconditionError, InvalidArgumentError
 from semanticrecall_core.types.values import (
     CallBudget,
@@ -22,6 +21,7 @@ from semanticrecall_core.types.values import (
 )
 from semanticrecall_core.vectors import FaissVectorIndex
 from support.fake_embedder import FakeEmbedder
+from support.stored_messages import open_store
 
 WAIT_SECONDS = 30.0
 MARGIN_SECONDS = 0.05

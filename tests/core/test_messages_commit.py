@@ -35,7 +35,7 @@ class Bench:
     def __init__(self, path: Path, limits: QueueLimits) -> None:
         directory = DataDirectory(path)
         file = DatabaseFile(directory.database, directory.lock)
-        self.journal = open_journal(directory, file, "g", accept_loss=False).journal
+        self.journal = open_journal(directory, file, "g", codec="c", accept_loss=False).journal
         self.commits = 0
         self._count_commits(self.journal)
         self.group = GroupCommit(self.journal, limits)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from semanticrecall_core.messages import StoreOptions, open_store
+from semanticrecall_core.messages import StoreOptions
 from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import (
     CallBudget,
@@ -21,6 +21,7 @@ from semanticrecall_core.types.values import (
     VectorRecord,
 )
 from semanticrecall_core.types.windows import WindowQuery
+from support.stored_messages import open_store
 
 WRITERS, READERS, TURNS = 8, 3, 25
 

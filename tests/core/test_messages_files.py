@@ -18,7 +18,6 @@ from semanticrecall_core.messages import (
     StoreOptions,
     directory,
     journal,
-    open_store,
 )
 from semanticrecall_core.messages.directory import (
     DataDirectory,
@@ -36,6 +35,7 @@ from semanticrecall_core.types.errors import (
 )
 from semanticrecall_core.types.values import CallBudget, MessageDraft, Role
 from support.message_stores import append, draft, embed, ids
+from support.stored_messages import CODEC, open_store
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -74,7 +74,7 @@ def test_a_held_directory_is_taken_over_without_a_gap(
     monkeypatch.setattr(
         DataDirectory, "close", lambda self: (let_go.append(self is held), close(self))[0]
     )
-    store = SqliteMessageStore(held, generation="g")
+    store = SqliteMessageStore(held, generation="g", codec=CODEC)
     assert let_go == []
     with pytest.raises(StoreLockedError):
         opened(home)
@@ -88,7 +88,7 @@ def test_a_held_directory_is_let_go_when_the_store_cannot_be_opened(home: Path) 
     filled(home)
     with_database(home, lambda connection: connection.pragma("user_version", 99))
     with pytest.raises(FailedPreconditionError):
-        SqliteMessageStore(DataDirectory(home), generation="g")
+        SqliteMessageStore(DataDirectory(home), generation="g", codec=CODEC)
     with_database(home, lambda connection: connection.pragma("user_version", FORMAT))
     opened(home).close()
 

@@ -29,9 +29,9 @@ def bodies_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     read: list[int] = []
     reading = windows.stored_message
 
-    def counted(row: tuple[Any, ...], resource_id: str) -> Any:
+    def counted(row: tuple[Any, ...], resource_id: str, decode: Any) -> Any:
         read.append(row[0])
-        return reading(row, resource_id)
+        return reading(row, resource_id, decode)
 
     monkeypatch.setattr(windows, "stored_message", counted)
     return read

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from semanticrecall_core.engine import Engine, EngineLimits, VerifyReport
-from semanticrecall_core.messages import open_store
 from semanticrecall_core.types.errors import CancelledError, DeadlineExceededError
 from semanticrecall_core.types.values import CallBudget, MessageDraft, Role, Wait
 from semanticrecall_core.vectors import FaissVectorIndex
 from support.fake_embedder import FakeEmbedder
+from support.stored_messages import open_store
 
 MESSAGES = 600
 

@@ -12,7 +12,7 @@ import apsw
 import numpy as np
 import pytest
 
-from semanticrecall_core.messages import SqliteMessageStore, StoreOptions, open_store
+from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.types.errors import (
     CorruptDataError,
     ResourceExhaustedError,
@@ -23,6 +23,7 @@ from semanticrecall_core.types.windows import WindowQuery
 from support.faulty_disk import FaultyDisk
 from support.message_stores import append, draft, embed, ids
 from support.recorded_commits import RecordedCommits
+from support.stored_messages import open_store
 
 WRITES = {"write", "sync"}
 
@@ -222,13 +223,11 @@ def damaged(home: Path, statement: str, *values: object) -> None:
     "change",
     [
         "id = 'a' || 'b'",
-        "text = text || 'x'",
-        "text = CAST(x'ff00' AS TEXT)",
+        "encoded = CAST(encoded || x'ff' AS BLOB)",
+        "encoded = CAST(replace(encoded, 'secret', 'poison') AS BLOB)",
+        "encoded = x''",
         "id = CAST(x'ff' AS TEXT)",
-        "author = 'm'",
         "metadata = '{\"k\":2}'",
-        "payload = x'00'",
-        "payload_type = 'x'",
         "group_id = 'x'",
         "role = 2",
         "role = 99",
@@ -238,13 +237,13 @@ def damaged(home: Path, statement: str, *values: object) -> None:
         "thread_key = thread_key + 1",
         "checksum = checksum + 1",
         # The same bytes at another border between two columns.
-        "id = 'aa', author = substr(author, 2)",
+        "id = 'ag', group_id = substr(group_id, 2)",
     ],
 )
 def test_a_changed_row_is_never_served(tmp_path: Path, change: str) -> None:
     home = tmp_path / "data"
     store = open_store(home, generation="g")
-    (a, _) = append(store, draft("a", author="aut", text="secret text"), draft("b", thread="t2"))
+    (a, _) = append(store, draft("a", group_id="gr", text="secret text"), draft("b", thread="t2"))
     store.close()
     damaged(home, f"UPDATE messages SET {change} WHERE seq = ?", a.seq)
     store = open_store(home, generation="g")
@@ -308,7 +307,7 @@ def test_a_damaged_row_can_be_forgotten(tmp_path: Path) -> None:
     store = open_store(home, generation="g")
     (a, _) = append(store, draft("a"), draft("b"))
     store.close()
-    damaged(home, "UPDATE messages SET text = CAST(x'ff' AS TEXT) WHERE seq = ?", a.seq)
+    damaged(home, "UPDATE messages SET encoded = x'ff' WHERE seq = ?", a.seq)
     store = open_store(home, generation="g")
     assert store.forget("u", ForgetTarget(message_ids=("a",))).seqs == (a.seq,)
     assert listed(store) == ["b"]

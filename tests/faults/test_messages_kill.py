@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from semanticrecall_core.messages import open_store
 from semanticrecall_core.types.errors import StoreLockedError
 from semanticrecall_core.types.values import ListQuery, Role
 from support.message_stores import append, draft
+from support.stored_messages import open_store
 
 KILLS = 10
 
@@ -25,7 +25,8 @@ import sys, threading, numpy as np
 from pathlib import Path
 from semanticrecall_core.messages import open_store
 from semanticrecall_core.types.values import CallBudget, MessageDraft, Role, VectorRecord
-store = open_store(Path(sys.argv[1]), generation="g")
+from semanticrecall_server.message_codec import ProtobufMessages
+store = open_store(Path(sys.argv[1]), generation="g", codec=ProtobufMessages())
 mutex = threading.Lock()
 def say(line):
     with mutex:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from semanticrecall_core.messages import SqliteMessageStore, open_store
+from semanticrecall_core.messages import SqliteMessageStore
 from semanticrecall_core.messages.filter_sql import compile_filter
 from semanticrecall_core.types.errors import CancelledError
 from semanticrecall_core.types.filters import (
@@ -27,6 +27,7 @@ from semanticrecall_core.types.filters import (
 )
 from semanticrecall_core.types.values import CallBudget, ForgetTarget, MessageDraft, Role
 from support.model_filter import has_key, holds
+from support.stored_messages import open_store
 
 LONG = CallBudget(float("inf"))
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from semanticrecall_core.messages import SqliteMessageStore, StoreOptions, open_store
+from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.types.errors import AlreadyExistsError, NotFoundError
 from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import (
@@ -29,6 +29,7 @@ from semanticrecall_core.types.values import (
 from semanticrecall_core.types.windows import MatchingRows, WindowQuery
 from support.model_store import ModelStore
 from support.recorded_commits import RecordedCommits
+from support.stored_messages import open_store
 
 # Where there is such a place: what is tried here is not the disk.
 MEMORY = Path("/dev/shm")
@@ -150,7 +151,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         ),
         before=st.integers(0, 3),
         after=st.integers(0, 3),
-        bytes_max=st.integers(0, 30) | st.just(10**9),
+        bytes_max=st.integers(0, 400) | st.just(10**9),
         excluded=st.lists(st.sampled_from(IDS), max_size=3),
     )
     def windows(

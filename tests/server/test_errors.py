@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from semanticrecall_server.errors import error_detail as detail_of
 from semanticrecall_server.errors import rich_status, status_code, trailers
 from support.fake_engine import MESSAGE, FakeEngine
 from support.running_server import InProcessServer, error_detail, parts_of, running
+from support.stored_messages import changed
 
 CANARY = "canary-4111-text"
 RECALL = recall_pb2.RecallRequest(resource_id="alice", query="q", request_id="r1")
@@ -283,7 +283,7 @@ def test_an_answer_larger_than_clients_take_is_refused(
     server: InProcessServer, engine: FakeEngine
 ) -> None:
     long = b"x" * (2 * 1024 * 1024)
-    engine.recalled = dataclasses.replace(MESSAGE, payload=long)
+    engine.recalled = changed(MESSAGE, payload=long)
     with pytest.raises(grpc.RpcError) as refused:
         server.recall.Recall(RECALL, timeout=20)
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from semanticrecall_core.types.errors import CancelledError
 from semanticrecall_core.types.values import CallBudget, StoredMessage
 from semanticrecall_server.admin import AdminService
 from support.fake_engine import MESSAGE, FakeEngine
+from support.stored_messages import changed
 
 MEBIBYTE = 1024 * 1024
 SECONDS = 60.0
@@ -20,7 +20,7 @@ SECONDS = 60.0
 def history(sizes: list[int]) -> list[StoredMessage]:
     """Messages with payloads of these sizes, oldest first."""
     return [
-        dataclasses.replace(MESSAGE, seq=i, id=f"m{i}", create_time_ns=i, payload=b"x" * size)
+        changed(MESSAGE, seq=i, id=f"m{i}", create_time_ns=i, payload=b"x" * size)
         for i, size in enumerate(sizes)
     ]
 

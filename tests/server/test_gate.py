@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from semanticrecall_server.gate import Gate, Kind
 from semanticrecall_server.health import WATCHES_MAX
 from support.fake_engine import MESSAGE, FakeEngine
 from support.running_server import InProcessServer, error_detail, parts_of, running
+from support.stored_messages import changed
 
 SMALL = {
     "calls_in_flight_max": 10,
@@ -214,9 +214,9 @@ def answers_of(server: InProcessServer, method: str, silent: Silent) -> Any:
 
 
 def fill(engine: FakeEngine) -> None:
-    large = dataclasses.replace(MESSAGE, payload=b"x" * 1024 * 1024)
+    large = changed(MESSAGE, payload=b"x" * 1024 * 1024)
     engine.recalled = large
-    engine.history = [dataclasses.replace(large, seq=i, id=f"m{i}") for i in range(ANSWERS)]
+    engine.history = [changed(large, seq=i, id=f"m{i}") for i in range(ANSWERS)]
 
 
 @pytest.mark.parametrize("method", ["RecallStream", "Export"])

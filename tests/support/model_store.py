@@ -40,6 +40,7 @@ from semanticrecall_core.types.windows import (
     WindowRows,
 )
 from support.model_filter import has_key, holds
+from support.stored_messages import stored
 
 
 @dataclass
@@ -431,24 +432,10 @@ def _same_to_embed(old: MessageDraft, new: MessageDraft) -> bool:
 
 
 def _size(row: _Row) -> int:
-    draft = row.draft
-    return len(draft.text.encode() + draft.metadata_json.encode() + draft.payload)
+    return len(_stored(row).encoded)
 
 
 def _stored(row: _Row) -> StoredMessage:
-    draft = row.draft
-    return StoredMessage(
-        seq=row.seq,
-        resource_id=row.resource_id,
-        thread_id=draft.thread_id,
-        id=draft.id,
-        role=draft.role,
-        author=draft.author,
-        text=draft.text,
-        create_time_ns=row.time_ns,
-        metadata_json=draft.metadata_json,
-        payload=draft.payload,
-        payload_type=draft.payload_type,
-        group_id=draft.group_id,
-        revision=row.revision,
+    return stored(
+        row.draft, row.time_ns, seq=row.seq, resource=row.resource_id, revision=row.revision
     )

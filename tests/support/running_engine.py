@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from semanticrecall_core.engine import Engine, EngineLimits
-from semanticrecall_core.messages import open_store
 from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import (
     CallBudget,
@@ -21,6 +20,7 @@ from semanticrecall_core.types.values import (
 )
 from semanticrecall_core.vectors import FaissVectorIndex
 from support.fake_embedder import FakeEmbedder
+from support.stored_messages import open_store
 
 WAIT_SECONDS = 30.0
 

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from semanticrecall_core.types.values import GroupState, RecalledMessage, StoredMessage
 
 MESSAGE_FRAME_BYTES = 96
-VALUE_FRAME_BYTES = 12
-# A character is at most 4 bytes in the message and, escaped or indented, 20 in the context.
-TEXT_CHARACTER_BYTES_MAX = 24
-METADATA_CHARACTER_BYTES_MAX = 4 + VALUE_FRAME_BYTES
-# Six names of at most 512 bytes, two of them once more in the context.
-NAMES_BYTES_MAX = 10_000
-
-
-def surely_fit(messages: tuple[RecalledMessage, ...], bytes_max: int) -> bool:
-    """Whether messages and their context fit, whatever is in them; quick, and mostly true."""
-    size = NAMES_BYTES_MAX * len(messages)
-    for recalled in messages:
-        message = recalled.message
-        size += (
-            TEXT_CHARACTER_BYTES_MAX * len(message.text)
-            + len(message.payload)
-            + METADATA_CHARACTER_BYTES_MAX * len(message.metadata_json)
-        )
-    return size <= bytes_max
+"""At least what a message takes in an answer beside its encoded form: lengths, score, rank."""
 
 
 def within_bytes(
     messages: tuple[RecalledMessage, ...], bytes_max: int
 ) -> tuple[RecalledMessage, ...]:
     """Drop neighbours, then the lowest hits, until the rest fits; the best hit stays."""
-    if sum(bytes_of(recalled.message) for recalled in messages) <= bytes_max:
+    if bytes_of_all(messages) <= bytes_max:
         return messages
     kept: set[int] = set()
     size = 0
@@ -61,33 +41,19 @@ def _without_broken_groups(
         if (recalled.message.thread_id, recalled.message.group_id) not in broken:
             answer.append(recalled)
         elif recalled.found is not None:
-            answer.append(replace(recalled, group_state=GroupState.HIT_ONLY))
+            answer.append(recalled._replace(group_state=GroupState.HIT_ONLY))
     return tuple(answer)
 
 
 def bytes_of(message: StoredMessage) -> int:
     """At least as many bytes as a message takes in an encoded answer."""
-    names = (
-        message.id,
-        message.resource_id,
-        message.thread_id,
-        message.author,
-        message.group_id,
-        message.payload_type,
-    )
-    return (
-        MESSAGE_FRAME_BYTES
-        + utf8_bytes(message.text)
-        + len(message.payload)
-        + sum(map(utf8_bytes, names))
-        + _metadata_bytes(message.metadata_json)
-    )
+    return MESSAGE_FRAME_BYTES + len(message.encoded)
 
 
-def _metadata_bytes(metadata_json: str) -> int:
-    """JSON grows when it is encoded field by field: `0,` is 2 bytes here and 11 there."""
-    values = sum(map(metadata_json.count, ",:[{"))
-    return utf8_bytes(metadata_json) + VALUE_FRAME_BYTES * values
+def bytes_of_all(messages: tuple[RecalledMessage, ...]) -> int:
+    """The same of all messages of an answer."""
+    sizes = [len(recalled.message.encoded) for recalled in messages]
+    return sum(sizes) + MESSAGE_FRAME_BYTES * len(sizes)
 
 
 def utf8_bytes(text: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from semanticrecall_core.engine.answer_size import (
     bytes_of,
-    surely_fit,
+    bytes_of_all,
     utf8_bytes,
     within_bytes,
 )
@@ -60,7 +60,7 @@ class RecallLimits:
     """Limits of one answer.
 
     Attributes:
-        answer_bytes_max: most bytes of text, payload and metadata in one answer.
+        answer_bytes_max: most bytes of encoded messages and context in one answer.
         filter_keys: keys that a filter may name though no message carries them yet.
     """
 
@@ -125,14 +125,11 @@ class RecallUseCase:
             conditions, matching = self._conditions(query, vector, info, budget)
             hits = self._search(query, conditions, info)
             windows = self._fetch(query, hits, matching, info)
-            there = {(row.seq, row.revision) for row in windows.messages}
+            there = {row.seq: row.revision for row in windows.messages}
             dropped = frozenset(windows.dropped)
-            found = _Found(
-                tuple(h for h in hits if h.seq in dropped or (h.seq, h.revision) in there),
-                windows,
-                matching,
-            )
-            if len(found.hits) == len(hits):
+            kept = [h for h in hits if there.get(h.seq) == h.revision or h.seq in dropped]
+            found = _Found(tuple(kept), windows, matching)
+            if len(kept) == len(hits):
                 return found
         info.best_score = found.hits[0].score if found.hits else None
         if not found.hits:
@@ -255,7 +252,7 @@ class RecallUseCase:
         self, query: RecallQuery, found: _Found, info: RecallInfo
     ) -> tuple[RecalledMessage, ...]:
         is_allowed = _condition_on_all(query, found.matching)
-        rows = [row for row in found.windows.messages if is_allowed(row)]
+        rows = [row for row in found.windows.messages if is_allowed is None or is_allowed(row)]
         hits, by_seq = found.hits, {hit.seq: hit for hit in found.hits}
         states: dict[int, GroupState] = {}
         dropped = set(found.windows.dropped)
@@ -266,13 +263,15 @@ class RecallUseCase:
         info.messages_dropped = len(dropped - present)
         ranks = {hit.seq: i for i, hit in enumerate((h for h in hits if h.seq in present), 1)}
         return tuple(
-            RecalledMessage(
-                message=row,
-                rank=ranks.get(row.seq, 0),
-                found=by_seq.get(row.seq),
-                group_state=states.get(row.seq, GroupState.NO_GROUP),
-            )
-            for row in rows
+            [
+                RecalledMessage(
+                    row,
+                    ranks.get(row.seq, 0),
+                    by_seq.get(row.seq),
+                    states.get(row.seq, GroupState.NO_GROUP),
+                )
+                for row in rows
+            ]
         )
 
     def _complete_groups(
@@ -281,7 +280,7 @@ class RecallUseCase:
         rows: list[StoredMessage],
         states: dict[int, GroupState],
         info: RecallInfo,
-        is_allowed: Callable[[StoredMessage], bool],
+        is_allowed: Callable[[StoredMessage], bool] | None,
     ) -> tuple[list[StoredMessage], set[int]]:
         """Make every group whole, or absent but for its hits.
 
@@ -307,7 +306,7 @@ class RecallUseCase:
             members = group.messages
             if (
                 members is not None
-                and all(map(is_allowed, members))
+                and (is_allowed is None or all(map(is_allowed, members)))
                 and _unchanged(members, present, by_seq)
             ):
                 for member in members:
@@ -331,12 +330,10 @@ class RecallUseCase:
     ) -> tuple[tuple[RecalledMessage, ...], str]:
         """Messages and context that fit the answer together; the best hit stays in any case."""
         room = limit = self._limits.answer_bytes_max
-        if surely_fit(messages, limit):
-            return messages, self._render(query, messages, info)
         while True:
             kept = within_bytes(messages, room)
             text = self._render(query, kept, info)
-            size = sum(bytes_of(recalled.message) for recalled in kept) + utf8_bytes(text)
+            size = bytes_of_all(kept) + utf8_bytes(text)
             if size <= limit or len(kept) <= 1:
                 info.messages_dropped += len(messages) - len(kept)
                 return kept, text
@@ -380,11 +377,14 @@ def _unchanged(
 
 def _condition_on_all(
     query: RecallQuery, matching: MatchingRows | None
-) -> Callable[[StoredMessage], bool]:
-    """What any message of the answer must fulfil: not excluded, and the filter matches."""
+) -> Callable[[StoredMessage], bool] | None:
+    """What any message of the answer must fulfil: not excluded, and the filter matches.
+
+    None where nothing is asked of it.
+    """
     excluded = frozenset(query.excluded_ids)
     if matching is None:
-        return lambda row: row.id not in excluded
+        return (lambda row: row.id not in excluded) if excluded else None
     return lambda row: row.id not in excluded and matching.allow(row.seq, row.revision)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..types.ports import MessageCodec
 from .commit import QueueLimits
 from .sqlite_store import SqliteMessageStore, StoreOptions
 
@@ -11,7 +12,11 @@ __all__ = ["QueueLimits", "SqliteMessageStore", "StoreOptions", "open_store"]
 
 
 def open_store(
-    directory: Path, *, generation: str, options: StoreOptions | None = None
+    directory: Path,
+    *,
+    generation: str,
+    codec: MessageCodec,
+    options: StoreOptions | None = None,
 ) -> SqliteMessageStore:
     """Open or make the embedded store of a data directory; see SqliteMessageStore."""
-    return SqliteMessageStore(directory, generation=generation, options=options)
+    return SqliteMessageStore(directory, generation=generation, codec=codec, options=options)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import apsw
 
+from ..types.ports import MessageCodec
 from ..types.values import AppendOutcome, MessageDraft, Status
 from . import keys
 from .commit import Change
@@ -16,8 +18,7 @@ from .rows import content_hash, message_checksum, text_hash
 _ROW_OVERHEAD_BYTES = 512
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """A message as it is, or is going to be, on record."""
 
     seq: int
@@ -28,6 +29,14 @@ class _Row:
     content_hash: bytes
     text_hash: bytes
     pending: bool
+
+
+_ON_RECORD = (
+    "SELECT c.rowid, m.seq, m.thread_key, m.create_time_ns, m.revision, m.embeddable,"
+    " m.content_hash, m.text_hash, EXISTS (SELECT 1 FROM pending p WHERE p.seq = m.seq)"
+    " FROM carray(?2) c CROSS JOIN messages m"
+    " ON m.resource_key = ?1 AND m.id = CAST(c.value AS TEXT)"
+)
 
 
 @dataclass(slots=True)
@@ -65,22 +74,26 @@ class Append:
     """
 
     def __init__(
-        self, resource_id: str, drafts: Sequence[MessageDraft], now_ns: int, generation_key: int
+        self,
+        resource_id: str,
+        drafts: Sequence[MessageDraft],
+        now_ns: int,
+        generation_key: int,
+        codec: MessageCodec,
     ) -> None:
         """`now_ns` is the create_time of new rows whose draft has none."""
         self._resource_id = resource_id
         self._drafts = drafts
         self._now_ns = now_ns
         self._generation_key = generation_key
-        self._hashes = [(content_hash(draft), text_hash(draft.text)) for draft in drafts]
+        self._codec = codec
+        self._hashes = list(map(content_hash, drafts))
 
     def __call__(self, connection: apsw.Connection, revision: int) -> Change[list[AppendOutcome]]:
         """See commit.Operation."""
-        step = _AppendStep(connection, self._resource_id, revision, self._now_ns)
-        statuses = [
-            step.take(draft, *hashes)
-            for draft, hashes in zip(self._drafts, self._hashes, strict=True)
-        ]
+        step = _AppendStep(connection, self._resource_id, revision, self._now_ns, self._codec)
+        step.read([draft.id for draft in self._drafts])
+        statuses = list(map(step.take, self._drafts, self._hashes))
         notices = step.write(self._generation_key)
         rows = [step.plans[draft.id].after for draft in self._drafts]
         outcomes = [
@@ -100,9 +113,16 @@ class _AppendStep:
     """An append inside its transaction."""
 
     def __init__(
-        self, connection: apsw.Connection, resource_id: str, revision: int, now_ns: int
+        self,
+        connection: apsw.Connection,
+        resource_id: str,
+        revision: int,
+        now_ns: int,
+        codec: MessageCodec,
     ) -> None:
         self.plans: dict[str, _Plan] = {}
+        self._on_record: dict[str, _Row] = {}
+        self._codec = codec
         self._connection = connection
         self._resource_id = resource_id
         self._revision = revision
@@ -115,10 +135,16 @@ class _AppendStep:
             ).get
         )
 
-    def take(self, draft: MessageDraft, content: bytes, text: bytes) -> Status:
+    def read(self, ids: Sequence[str]) -> None:
+        """Look up the rows that these ids have now."""
+        if self._resource_key is not None:
+            rows = self._connection.execute(_ON_RECORD, (self._resource_key, keys.id_array(ids)))
+            self._on_record = {ids[row[0] - 1]: _Row(*row[1:]) for row in rows}
+
+    def take(self, draft: MessageDraft, content: bytes) -> Status:
         """Decide what a draft does; makes its thread where it will be written."""
         plan = self.plans.get(draft.id)
-        before = self._on_record(draft.id) if plan is None else plan.before
+        before = self._on_record.get(draft.id) if plan is None else plan.before
         row = before if plan is None else plan.after
         if row is None:
             status = Status.INDEXED
@@ -127,10 +153,10 @@ class _AppendStep:
         else:
             status = Status.REPLACED
         if row is None or status is not Status.UNCHANGED:
-            row = self._row_for(draft, row, content, text)
+            row = self._row_for(draft, row, content)
         plan = self.plans[draft.id] = _Plan(before, row, draft)
         if plan.keeps_vectors and before is not None and not before.pending:
-            plan.after = replace(row, pending=False)
+            plan.after = row._replace(pending=False)
         return status
 
     def write(self, generation_key: int) -> VectorNotices:
@@ -150,23 +176,7 @@ class _AppendStep:
             keys.drop_empty_threads(self._connection, sorted(left))
         return told
 
-    def _on_record(self, message_id: str) -> _Row | None:
-        if self._resource_key is None:
-            return None
-        row = self._connection.execute(
-            "SELECT seq, thread_key, create_time_ns, revision, embeddable, content_hash, text_hash,"
-            " EXISTS (SELECT 1 FROM pending p WHERE p.seq = m.seq)"
-            " FROM messages m WHERE resource_key = ? AND id = ?",
-            (self._resource_key, message_id),
-        ).fetchone()
-        if row is None:
-            return None
-        seq, thread_key, time_ns, revision, embeddable, content, text, pending = row
-        return _Row(
-            seq, thread_key, time_ns, revision, bool(embeddable), content, text, bool(pending)
-        )
-
-    def _row_for(self, draft: MessageDraft, row: _Row | None, content: bytes, text: bytes) -> _Row:
+    def _row_for(self, draft: MessageDraft, row: _Row | None, content: bytes) -> _Row:
         if self._resource_key is None:
             self._resource_key = keys.resource_key_made(self._connection, self._resource_id)
         thread_key = self._thread_keys.get(draft.thread_id)
@@ -185,15 +195,15 @@ class _AppendStep:
             revision=self._revision,
             embeddable=draft.embeddable,
             content_hash=content,
-            text_hash=text,
+            text_hash=text_hash(draft.text),
             pending=draft.embeddable,
         )
 
     def _insert(self, plan: _Plan) -> None:
         self._connection.execute(
             "INSERT INTO messages(thread_key, role, create_time_ns, revision, embeddable, checksum,"
-            " content_hash, text_hash, id, group_id, metadata, author, payload_type, text, payload,"
-            " resource_key, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " content_hash, text_hash, id, group_id, metadata, encoded, resource_key, seq)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             self._bindings(plan),
         )
 
@@ -201,8 +211,7 @@ class _AppendStep:
         self._connection.execute(
             "UPDATE messages SET thread_key = ?, role = ?, create_time_ns = ?, revision = ?,"
             " embeddable = ?, checksum = ?, content_hash = ?, text_hash = ?, id = ?, group_id = ?,"
-            " metadata = ?, author = ?, payload_type = ?, text = ?, payload = ?"
-            " WHERE resource_key = ? AND seq = ?",
+            " metadata = ?, encoded = ? WHERE resource_key = ? AND seq = ?",
             self._bindings(plan),
         )
         after, resource_key = plan.after, self._resource_key
@@ -213,7 +222,7 @@ class _AppendStep:
             if carried is not None:
                 told.put(carried, generation_key)
                 return
-            plan.after = replace(after, pending=True)
+            plan.after = after._replace(pending=True)
         delete_vectors(self._connection, resource_key, [after.seq])
         told.removed(before.seq)
 
@@ -229,6 +238,7 @@ class _AppendStep:
     def _bindings(self, plan: _Plan) -> tuple[object, ...]:
         row, draft = plan.after, plan.draft
         assert self._resource_key is not None
+        encoded = self._codec.encode(self._resource_id, draft, row.create_time_ns)
         checksum = message_checksum(
             (
                 row.seq,
@@ -239,20 +249,14 @@ class _AppendStep:
                 int(draft.role),
                 int(row.embeddable),
             ),
-            tuple(
-                name.encode()
-                for name in (
-                    self._resource_id,
-                    draft.thread_id,
-                    draft.id,
-                    draft.author,
-                    draft.text,
-                    draft.metadata_json,
-                    draft.payload_type,
-                    draft.group_id,
-                )
+            (
+                self._resource_id.encode(),
+                draft.thread_id.encode(),
+                draft.id.encode(),
+                draft.group_id.encode(),
+                draft.metadata_json.encode(),
             ),
-            draft.payload,
+            encoded,
         )
         return (
             row.thread_key,
@@ -266,10 +270,7 @@ class _AppendStep:
             draft.id,
             draft.group_id,
             draft.metadata_json or None,
-            draft.author,
-            draft.payload_type,
-            draft.text,
-            draft.payload,
+            encoded,
             self._resource_key,
             row.seq,
         )

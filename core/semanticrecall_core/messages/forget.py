@@ -8,18 +8,20 @@ from functools import partial
 import apsw
 import numpy as np
 
+from ..types.errors import CorruptDataError
 from ..types.ports import CommitListener
+from ..types.stored_message import DecodeMessage
 from ..types.values import ForgetOutcome, ForgetTarget
 from . import keys
 from .commit import Change, Notice
 from .put_vectors import delete_vectors
-from .rows import shown
 
 FORGET_TEXTS_MAX = 10_000
 FORGET_TEXT_BYTES_MAX = 16 << 20
-# As bytes: what is damaged must be forgettable too.
+# What was never embedded is not in the cache, and its payload need not be read.
 _COLUMNS = (
-    "SELECT seq, thread_key, embeddable, CAST(text AS BLOB) FROM messages WHERE resource_key = ?"
+    "SELECT seq, thread_key, CASE WHEN embeddable THEN encoded END"
+    " FROM messages WHERE resource_key = ?"
 )
 _NOTHING = ForgetOutcome(seqs=(), vectors=0, threads=0)
 
@@ -27,12 +29,12 @@ _NOTHING = ForgetOutcome(seqs=(), vectors=0, threads=0)
 class Forget:
     """One call of `MessageStore.forget`: an operation for the writer thread.
 
-    The texts it returns are capped in number and size; what is beyond is left to the cache's own
-    eviction.
+    The texts it returns are capped in number and size; it says whether there were others.
     """
 
-    def __init__(self, resource_id: str, target: ForgetTarget) -> None:
+    def __init__(self, resource_id: str, target: ForgetTarget, decode: DecodeMessage) -> None:
         """Exactly one attribute of the target is set."""
+        self._decode = decode
         self._resource_id = resource_id
         self._target = target
 
@@ -45,12 +47,19 @@ class Forget:
         threads: set[int] = set()
         texts: list[str] = []
         room = FORGET_TEXT_BYTES_MAX
-        for seq, thread, embeddable, text in self._rows(connection, resource):
+        left_out = False
+        for seq, thread, encoded in self._rows(connection, resource):
             seqs.append(seq)
             threads.add(thread)
-            if embeddable and len(texts) < FORGET_TEXTS_MAX and len(text) <= room:
-                texts.append(shown(text))
-                room -= len(text)
+            if encoded is None:
+                continue
+            text = self._text(encoded) if len(texts) < FORGET_TEXTS_MAX else None
+            size = 0 if text is None else len(text.encode())
+            if text is None or size > room:
+                left_out = True
+            else:
+                texts.append(text)
+                room -= size
         if not seqs:
             return Change(_NOTHING, changed=False)
         seqs.sort()
@@ -62,12 +71,19 @@ class Forget:
             )
         emptied = keys.drop_empty_threads(connection, sorted(threads))
         keys.drop_empty_resource(connection, resource)
-        outcome = ForgetOutcome(tuple(seqs), vectors, emptied, tuple(texts))
+        outcome = ForgetOutcome(tuple(seqs), vectors, emptied, tuple(texts), left_out)
         return Change(outcome, notices=(self._notice(seqs),), resources=(self._resource_id,))
+
+    def _text(self, encoded: bytes) -> str | None:
+        """The text of a message; None where it is damaged, which must be forgettable too."""
+        try:
+            return self._decode(encoded).text
+        except CorruptDataError:
+            return None
 
     def _rows(
         self, connection: apsw.Connection, resource: int
-    ) -> Iterable[tuple[int, int, int, bytes]]:
+    ) -> Iterable[tuple[int, int, bytes | None]]:
         match self._target:
             case ForgetTarget(message_ids=tuple() as ids):
                 for message_id in dict.fromkeys(ids):

@@ -36,16 +36,19 @@ class OpenedJournal:
 
 
 def open_journal(
-    directory: DataDirectory, file: DatabaseFile, generation: str, *, accept_loss: bool
+    directory: DataDirectory, file: DatabaseFile, generation: str, *, codec: str, accept_loss: bool
 ) -> OpenedJournal:
     """Open or make the database, and hold it against the high-water mark.
 
     Args:
+        directory, file: where it is.
+        generation: see schema.adopt_generation.
+        codec: see schema.ensure_schema.
         accept_loss: go on with a record that is shorter than what was acknowledged.
 
     Raises:
         CorruptDataError: acknowledged changes are missing, or the file is damaged.
-        FailedPreconditionError: a newer format or a foreign database.
+        FailedPreconditionError: a newer format, a foreign database or another codec's.
     """
     with translated_errors(), ExitStack() as undo:
         mark = HighWaterMark(directory.mark)
@@ -55,7 +58,7 @@ def open_journal(
             raise _loss(last.revision)
         connection = file.open_writer()
         undo.callback(connection.close)
-        state = ensure_schema(connection)
+        state = ensure_schema(connection, codec)
         state = _held_against(mark, last, state, accept_loss)
         connection.execute(
             "UPDATE record SET revision = ?1 WHERE revision <> ?1", (state.revision,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import apsw
 import numpy as np
@@ -11,6 +11,14 @@ import numpy as np
 def seq_array(seqs: Sequence[int]) -> object:
     """Numbers as the table-valued function `carray(?)` takes them."""
     return apsw.carray(np.array(seqs, np.int64))
+
+
+def id_array(ids: Iterable[str]) -> object:
+    """Ids (at least one) as `carray(?)` takes them: as bytes, to be cast to text.
+
+    As text they would end at their first NUL.
+    """
+    return apsw.carray(tuple(message_id.encode() for message_id in ids))
 
 
 def resource_key(connection: apsw.Connection, resource_id: str) -> int | None:

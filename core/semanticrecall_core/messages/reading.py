@@ -14,6 +14,7 @@ import apsw
 import numpy as np
 
 from ..types.filters import Filter
+from ..types.stored_message import DecodeMessage
 from ..types.values import (
     TIME_NS_MAX,
     TIME_NS_MIN,
@@ -24,8 +25,9 @@ from ..types.values import (
     ThreadSummary,
 )
 from ..types.windows import MatchingRows
+from . import keys
 from .filter_sql import compile_filter, json_path
-from .rows import MESSAGE_COLUMNS, shown, stored_message
+from .rows import MESSAGE_COLUMNS, MESSAGES, shown, stored_message
 from .schema import read_record
 from .vector_rows import VECTOR_COLUMNS, VectorColumns
 
@@ -38,7 +40,7 @@ _KEYS_ONE_BY_ONE = 4
 _FourCounts = tuple[int, int, int, int]
 _FiveCounts = tuple[int, int, int, int, int]
 _CHECKSUM_ROW = np.dtype([("seq", ">i8"), ("chunk", ">i4"), ("checksum", ">i8")])
-_MESSAGE = f"SELECT {MESSAGE_COLUMNS} FROM messages m"
+_MESSAGE = f"SELECT {MESSAGE_COLUMNS} FROM {MESSAGES}"
 
 
 def thread_key(connection: apsw.Connection, resource_id: str, thread_id: str) -> int | None:
@@ -59,28 +61,34 @@ def recent_resources(connection: apsw.Connection, limit: int) -> list[str]:
 
 
 def messages_of_ids(
-    connection: apsw.Connection, resource_id: str, message_ids: Sequence[str]
+    connection: apsw.Connection,
+    resource_id: str,
+    message_ids: Sequence[str],
+    decode: DecodeMessage,
 ) -> list[StoredMessage]:
     """Those that are there, in the order of the ids, each once."""
-    text = f"{_MESSAGE} WHERE m.resource_key = {_RESOURCE} AND m.id = ?2"
-    found: list[StoredMessage] = []
-    for message_id in dict.fromkeys(message_ids):
-        rows = connection.execute(text, (resource_id, message_id))
-        found.extend(stored_message(row, resource_id) for row in rows)
-    return found
+    if not message_ids:
+        return []
+    rows = connection.execute(
+        f"SELECT {MESSAGE_COLUMNS} FROM carray(?2) c CROSS JOIN {MESSAGES}"
+        f" WHERE m.resource_key = {_RESOURCE} AND m.id = CAST(c.value AS TEXT)",
+        (resource_id, keys.id_array(dict.fromkeys(message_ids))),
+    )
+    return [stored_message(row, resource_id, decode) for row in rows]
 
 
 def seqs_of_ids(
     connection: apsw.Connection, resource_id: str, message_ids: Sequence[str]
 ) -> IntColumn:
     """Sorted seqs of those that are there."""
-    text = f"SELECT seq FROM messages WHERE resource_key = {_RESOURCE} AND id = ?2"
-    seqs = {
-        row[0]
-        for message_id in message_ids
-        for row in connection.execute(text, (resource_id, message_id))
-    }
-    return np.array(sorted(seqs), np.int64)
+    if not message_ids:
+        return np.empty(0, np.int64)
+    rows = connection.execute(
+        "SELECT m.seq FROM carray(?2) c CROSS JOIN messages m"
+        f" ON m.resource_key = {_RESOURCE} AND m.id = CAST(c.value AS TEXT)",
+        (resource_id, keys.id_array(message_ids)),
+    ).fetchall()
+    return np.unique(np.array([row[0] for row in rows], np.int64))
 
 
 def seqs_matching(connection: apsw.Connection, resource_id: str, condition: Filter) -> MatchingRows:
@@ -102,24 +110,28 @@ def unknown_metadata_keys(
     A few keys are looked for one by one, each up to the first message that has it; for many, one
     pass that parses each message's metadata once.
     """
-    keys = sorted(dotted_keys)
-    paths = [json_path(key.split(".")) for key in keys]
-    if len(keys) <= _KEYS_ONE_BY_ONE:
+    names = sorted(dotted_keys)
+    paths = [json_path(name.split(".")) for name in names]
+    if len(names) <= _KEYS_ONE_BY_ONE:
         text = (
             f"SELECT EXISTS (SELECT 1 FROM messages m WHERE m.resource_key = {_RESOURCE}"
             " AND json_type(m.metadata, ?2) IS NOT NULL)"
         )
         found = [connection.execute(text, (resource_id, path)).get for path in paths]
     else:
-        columns = (f"max(json_type(m.metadata, ?{n}) IS NOT NULL)" for n in range(2, len(keys) + 2))
+        columns = (
+            f"max(json_type(m.metadata, ?{n}) IS NOT NULL)" for n in range(2, len(names) + 2)
+        )
         found = connection.execute(
             f"SELECT {', '.join(columns)} FROM messages m WHERE m.resource_key = {_RESOURCE}",
             (resource_id, *paths),
         ).get
-    return tuple(key for key, there in zip(keys, found, strict=True) if not there)
+    return tuple(name for name, there in zip(names, found, strict=True) if not there)
 
 
-def list_messages(connection: apsw.Connection, query: ListQuery) -> list[StoredMessage]:
+def list_messages(
+    connection: apsw.Connection, query: ListQuery, decode: DecodeMessage
+) -> list[StoredMessage]:
     """One page of history; bounds and position become one range of the index."""
     low = (TIME_NS_MIN if query.time_from_ns is None else query.time_from_ns, 0)
     high = (TIME_NS_MAX, TIME_NS_MAX) if query.time_to_ns is None else (query.time_to_ns, 0)
@@ -141,7 +153,7 @@ def list_messages(connection: apsw.Connection, query: ListQuery) -> list[StoredM
         f" ORDER BY m.create_time_ns {order}, m.seq {order} LIMIT ?8",
         (query.resource_id, query.thread_id, *low, *high, roles, query.limit),
     ).fetchall()
-    return [stored_message(row, query.resource_id) for row in rows]
+    return [stored_message(row, query.resource_id, decode) for row in rows]
 
 
 def list_threads(
@@ -169,8 +181,8 @@ def pending_rows(
     """(resource id, row of MESSAGE_COLUMNS) of rows that wait to be embedded, by seq."""
     rows = connection.execute(
         f"SELECT {MESSAGE_COLUMNS}, CAST(r.resource_id AS BLOB) FROM pending p"
-        " JOIN messages m ON m.seq = p.seq JOIN resources r ON r.resource_key = m.resource_key"
-        " WHERE p.seq > ? ORDER BY p.seq LIMIT ?",
+        f" CROSS JOIN {MESSAGES} JOIN resources r ON r.resource_key = m.resource_key"
+        " WHERE m.seq = p.seq AND p.seq > ? ORDER BY p.seq LIMIT ?",
         (after_seq, limit),
     ).fetchall()
     return [(shown(cast("bytes", row[-1])), row[:-1]) for row in rows]

@@ -15,13 +15,15 @@ Invariants first:
 
 Format 2 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 2):
 
-  record       one row: store_id (32 hex digits, random, made once), revision, generation_key.
+  record       one row: store_id (32 hex digits, random, made once), revision, generation_key,
+               codec (the form of `messages.encoded`; a record of another is not opened).
   generations  generation_key -> the embedder's generation text.
   resources    resource_key -> resource_id.
   threads      thread_key -> (resource_key, thread_id).
-  messages     numbers first, then hashes, ids, metadata and the long columns, so that scans read
+  messages     numbers first, then hashes, ids, metadata and the long column, so that scans read
                no overflow pages. `role` is the number of `Role`; `embeddable` 0 or 1; `metadata`
-               compact JSON or NULL for none; `payload` the caller's bytes.
+               compact JSON or NULL for none; `encoded` the whole message as an answer sends it,
+               in the form that `record.codec` names: author, text and payload are only there.
                `content_hash` and `text_hash`: see rows.py. `checksum`: crc32 of the row, rows.py.
   vectors      one row a chunk: `vector` is float32 little endian, `checksum` 64 bits over all
                numbers and the vector, vector_rows.py. A rowid table with an index, since an
@@ -52,7 +54,8 @@ CREATE TABLE record(
   one INTEGER PRIMARY KEY CHECK (one = 1),
   store_id TEXT NOT NULL,
   revision INTEGER NOT NULL,
-  generation_key INTEGER NOT NULL
+  generation_key INTEGER NOT NULL,
+  codec TEXT NOT NULL
 ) STRICT;
 CREATE TABLE generations(
   generation_key INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -82,10 +85,7 @@ CREATE TABLE messages(
   id TEXT NOT NULL,
   group_id TEXT NOT NULL,
   metadata TEXT,
-  author TEXT NOT NULL,
-  payload_type TEXT NOT NULL,
-  text TEXT NOT NULL,
-  payload BLOB NOT NULL,
+  encoded BLOB NOT NULL,
   UNIQUE (resource_key, id)
 ) STRICT;
 CREATE INDEX messages_by_thread ON messages(thread_key, create_time_ns, seq);
@@ -124,17 +124,20 @@ class RecordState:
     revision: int
 
 
-def ensure_schema(connection: apsw.Connection) -> RecordState:
+def ensure_schema(connection: apsw.Connection, codec: str) -> RecordState:
     """Make the tables in an empty database, or check that they are ours and not newer.
 
+    Args:
+        codec: the form in which messages are encoded.
+
     Raises:
-        FailedPreconditionError: another program's database, or a newer format.
+        FailedPreconditionError: another program's database, a newer format, or another codec's.
         CorruptDataError: the one row of `record` is gone.
     """
     application_id = connection.pragma("application_id")
     version = connection.pragma("user_version")
     if application_id == 0 and version == 0 and _is_empty(connection):
-        _create(connection)
+        _create(connection, codec)
     elif application_id != APPLICATION_ID:
         raise FailedPreconditionError(
             "recall.db is not a database of this program; choose another data directory",
@@ -146,7 +149,14 @@ def ensure_schema(connection: apsw.Connection) -> RecordState:
             "Start the version that wrote it, or a newer one",
             reason="FORMAT_UNKNOWN",
         )
-    return read_record(connection)
+    state = read_record(connection)
+    if connection.execute("SELECT codec FROM record").get != codec:
+        raise FailedPreconditionError(
+            f"recall.db keeps its messages in another form than {codec!r}; "
+            "start the version that wrote it",
+            reason="CODEC_UNKNOWN",
+        )
+    return state
 
 
 def read_record(connection: apsw.Connection) -> RecordState:
@@ -215,12 +225,12 @@ def _is_empty(connection: apsw.Connection) -> bool:
     return not connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").get
 
 
-def _create(connection: apsw.Connection) -> None:
+def _create(connection: apsw.Connection, codec: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for statement in _TABLES.split(";\n"):
         if statement.strip():
             connection.execute(statement)
-    connection.execute("INSERT INTO record VALUES (1, ?, 0, 0)", (secrets.token_hex(16),))
+    connection.execute("INSERT INTO record VALUES (1, ?, 0, 0, ?)", (secrets.token_hex(16), codec))
     connection.pragma("application_id", APPLICATION_ID)
     connection.pragma("user_version", FORMAT)
     connection.execute("COMMIT")

@@ -14,7 +14,7 @@ import structlog
 
 from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
 from ..types.filters import Filter
-from ..types.ports import CommitListener
+from ..types.ports import CommitListener, MessageCodec
 from ..types.values import (
     AppendOutcome,
     CallBudget,
@@ -79,6 +79,7 @@ class SqliteMessageStore:
         directory: Path | DataDirectory,
         *,
         generation: str,
+        codec: MessageCodec,
         options: StoreOptions | None = None,
     ) -> None:
         """Lock the directory, open or make the record, start the writer thread.
@@ -89,15 +90,17 @@ class SqliteMessageStore:
                 when it cannot be opened.
             generation: identity of the vectors that are put and served; after a change every
                 embeddable message is pending again.
+            codec: the form in which messages are kept, and given to those who answer with them.
 
         Raises:
             StoreLockedError: another process holds the directory.
             UnsafeEnvironmentError: a file system or SQLite that cannot keep a log.
-            FailedPreconditionError: a newer format or a foreign database.
+            FailedPreconditionError: a newer format, a foreign database or another codec's.
             CorruptDataError: acknowledged changes are missing, or the database is damaged.
         """
         options = options or StoreOptions()
         self._clock = options.clock
+        self._codec = codec
         self._directory = (
             directory
             if isinstance(directory, DataDirectory)
@@ -110,7 +113,7 @@ class SqliteMessageStore:
                 self._directory.lock,
                 options.vfs or ("unix-excl" if shared else ""),
             )
-            opened = _opened(self._directory, file, generation, options.accept_loss)
+            opened = _opened(self._directory, file, generation, codec.name, options.accept_loss)
         except BaseException:
             self._directory.close()
             raise
@@ -139,7 +142,7 @@ class SqliteMessageStore:
         """Store drafts in one transaction."""
         if not drafts:
             return []
-        operation = Append(resource_id, drafts, self._clock(), self._generation_key)
+        operation = Append(resource_id, drafts, self._clock(), self._generation_key, self._codec)
         return self._writer.submit(operation, budget, size_bytes=append_bytes(drafts))
 
     def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
@@ -157,7 +160,7 @@ class SqliteMessageStore:
         rows: list[PendingRow] = []
         for resource_id, row in found:
             try:
-                text = stored_message(row, resource_id).text
+                text = stored_message(row, resource_id, self._codec.decode).text
             except CorruptDataError:
                 _log.error("store_row_corrupt", seq=row[0])
                 continue
@@ -217,22 +220,22 @@ class SqliteMessageStore:
     def windows(self, query: WindowQuery) -> WindowRows:
         """Hits and neighbours in answer order, and what did not fit."""
         with self._readers.read() as connection:
-            return windows.windows(connection, query)
+            return windows.windows(connection, query, self._codec.decode)
 
     def group(self, query: GroupQuery) -> GroupRows:
         """A group, whole or not at all."""
         with self._readers.read() as connection:
-            return windows.group(connection, query)
+            return windows.group(connection, query, self._codec.decode)
 
     def get(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
         """The messages that are there, in the order of the ids, each once."""
         with self._readers.read() as connection:
-            return reading.messages_of_ids(connection, resource_id, message_ids)
+            return reading.messages_of_ids(connection, resource_id, message_ids, self._codec.decode)
 
     def list_messages(self, query: ListQuery) -> list[StoredMessage]:
         """One page of history."""
         with self._readers.read() as connection:
-            return reading.list_messages(connection, query)
+            return reading.list_messages(connection, query, self._codec.decode)
 
     def list_threads(
         self, resource_id: str, limit: int, after: tuple[int, int] | None
@@ -243,11 +246,13 @@ class SqliteMessageStore:
 
     def transfer_thread(self, resource_id: str, thread_id: str, to_resource_id: str) -> int:
         """Move a thread; returns its messages."""
-        return self._writer.submit(TransferThread(resource_id, thread_id, to_resource_id))
+        operation = TransferThread(resource_id, thread_id, to_resource_id, self._codec)
+        return self._writer.submit(operation)
 
     def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
         """Remove messages, their vectors and threads that are empty then."""
-        return self._writer.submit(Forget(resource_id, target), frees_space=True)
+        operation = Forget(resource_id, target, self._codec.decode)
+        return self._writer.submit(operation, frees_space=True)
 
     def recent_resources(self, limit: int) -> list[str]:
         """Resources by the time of their newest message, newest first."""
@@ -266,7 +271,10 @@ class SqliteMessageStore:
     ) -> Iterator[Finding]:
         """Read everything and yield what does not agree; see verifying.py for the kinds."""
         return verifying.verify(
-            lambda: self._readers.read(budget), resource_id, self._generation_key
+            lambda: self._readers.read(budget),
+            resource_id,
+            self._generation_key,
+            self._codec.decode,
         )
 
     def close(self) -> None:
@@ -277,16 +285,16 @@ class SqliteMessageStore:
 
 
 def _opened(
-    directory: DataDirectory, file: DatabaseFile, generation: str, accept_loss: bool
+    directory: DataDirectory, file: DatabaseFile, generation: str, codec: str, accept_loss: bool
 ) -> OpenedJournal:
     """Open the journal; on a full disk once more without the ballast, to be able to forget."""
     try:
-        return open_journal(directory, file, generation, accept_loss=accept_loss)
+        return open_journal(directory, file, generation, codec=codec, accept_loss=accept_loss)
     except (ResourceExhaustedError, UnavailableError):
         if not directory.release_ballast():
             raise
         _log.warning("store_ballast_released")
-        return open_journal(directory, file, generation, accept_loss=accept_loss)
+        return open_journal(directory, file, generation, codec=codec, accept_loss=accept_loss)
 
 
 def _requeue(

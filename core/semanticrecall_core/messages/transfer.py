@@ -10,11 +10,11 @@ import apsw
 import numpy as np
 
 from ..types.errors import AlreadyExistsError, NotFoundError
-from ..types.ports import CommitListener
+from ..types.ports import CommitListener, MessageCodec
 from . import keys
 from .commit import Change
 from .put_vectors import carry_vectors, delete_vectors
-from .rows import MESSAGE_COLUMNS, message_checksum, stored_message
+from .rows import MESSAGE_COLUMNS, MESSAGES, draft_of, message_checksum, stored_message
 
 _BATCH_ROWS = 256
 
@@ -22,8 +22,11 @@ _BATCH_ROWS = 256
 class TransferThread:
     """One call of `MessageStore.transfer_thread`: an operation for the writer thread."""
 
-    def __init__(self, resource_id: str, thread_id: str, to_resource_id: str) -> None:
+    def __init__(
+        self, resource_id: str, thread_id: str, to_resource_id: str, codec: MessageCodec
+    ) -> None:
         """Whose thread, which, and who gets it."""
+        self._codec = codec
         self._resource_id = resource_id
         self._thread_id = thread_id
         self._to_resource_id = to_resource_id
@@ -56,7 +59,7 @@ class TransferThread:
         """The thread's rows, a batch in memory at a time; moved ones are not met again."""
         while True:
             rows = connection.execute(
-                f"SELECT {MESSAGE_COLUMNS} FROM messages m WHERE thread_key = ? LIMIT ?",
+                f"SELECT {MESSAGE_COLUMNS} FROM {MESSAGES} WHERE m.thread_key = ? LIMIT ?",
                 (thread, _BATCH_ROWS),
             ).fetchall()
             if not rows:
@@ -67,17 +70,19 @@ class TransferThread:
         self, connection: apsw.Connection, row: tuple[Any, ...], to: tuple[int, int, int]
     ) -> None:
         target, new_thread, revision = to
-        stored_message(row, self._resource_id)  # a damaged row is not given a fresh checksum
+        # A damaged row is not given a fresh checksum.
+        message = stored_message(row, self._resource_id, self._codec.decode)
         seq, source, _, time_ns, _, role, embeddable = row[:7]
+        encoded = self._codec.encode(self._to_resource_id, draft_of(message), time_ns)
         checksum = message_checksum(
             (seq, target, new_thread, time_ns, revision, role, embeddable),
-            (self._to_resource_id.encode(), *row[7:14]),
-            row[14],
+            (self._to_resource_id.encode(), *row[7:11]),
+            encoded,
         )
         connection.execute(
-            "UPDATE messages SET resource_key = ?, thread_key = ?, revision = ?, checksum = ?"
-            " WHERE seq = ?",
-            (target, new_thread, revision, checksum, seq),
+            "UPDATE messages SET resource_key = ?, thread_key = ?, revision = ?, checksum = ?,"
+            " encoded = ? WHERE seq = ?",
+            (target, new_thread, revision, checksum, encoded, seq),
         )
         connection.execute("UPDATE pending SET resource_key = ? WHERE seq = ?", (target, seq))
         moved = carry_vectors(

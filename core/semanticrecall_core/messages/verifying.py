@@ -21,12 +21,16 @@ import apsw
 import numpy as np
 
 from ..types.errors import CorruptDataError
-from ..types.values import Finding, MessageDraft, StoredMessage
+from ..types.stored_message import DecodeMessage
+from ..types.values import Finding
 from .rows import (
     MESSAGE_COLUMNS,
     MESSAGE_COLUMNS_COUNT,
+    MESSAGE_EMBEDDABLE,
     MESSAGE_ID,
+    MESSAGES,
     content_hash,
+    draft_of,
     shown,
     stored_message,
     text_hash,
@@ -40,14 +44,14 @@ ReadTransaction = Callable[[], AbstractContextManager[apsw.Connection]]
 
 
 def verify(
-    read: ReadTransaction, resource_id: str | None, generation_key: int
+    read: ReadTransaction, resource_id: str | None, generation_key: int, decode: DecodeMessage
 ) -> Iterator[Finding]:
     """Findings as they are met; each batch of rows is one short read transaction."""
     if resource_id is None:
         yield from _database(read)
     for batch in _batches(read, _MESSAGES, resource_id, (generation_key,)):
         for row in batch:
-            yield from _message(row)
+            yield from _message(row, decode)
     for batch in _batches(read, _VECTORS, resource_id, ()):
         yield from _vectors(batch)
 
@@ -57,7 +61,7 @@ _MESSAGES = (
     " EXISTS (SELECT 1 FROM vectors v WHERE v.resource_key = m.resource_key AND v.seq = m.seq"
     "  AND v.generation_key = ?3),"
     " EXISTS (SELECT 1 FROM pending p WHERE p.seq = m.seq), m.seq"
-    " FROM messages m LEFT JOIN resources r ON r.resource_key = m.resource_key"
+    f" FROM {MESSAGES} LEFT JOIN resources r ON r.resource_key = m.resource_key"
     " WHERE m.seq > ?1 AND (?2 IS NULL OR r.resource_id = ?2) ORDER BY m.seq LIMIT 256"
 )
 _VECTORS = (
@@ -93,34 +97,19 @@ def _database(read: ReadTransaction) -> Iterator[Finding]:
             yield Finding("DATABASE_CORRUPT", "", "", str(detail))
 
 
-def _message(row: tuple[Any, ...]) -> Iterator[Finding]:
-    seq, embeddable = row[0], row[6]
+def _message(row: tuple[Any, ...], decode: DecodeMessage) -> Iterator[Finding]:
+    seq, embeddable = row[0], row[MESSAGE_EMBEDDABLE]
     resource_id, content, text, has_vector, is_pending = row[MESSAGE_COLUMNS_COUNT:][:5]
     where = (shown(resource_id), shown(row[MESSAGE_ID]))
     try:
-        message = stored_message(row[:MESSAGE_COLUMNS_COUNT], where[0])
+        draft = draft_of(stored_message(row, where[0], decode))
     except CorruptDataError:
         yield Finding("ROW_CORRUPT", *where, f"row {seq} does not match its checksum")
         return
-    if content_hash(_draft(message)) != content or text_hash(message.text) != text:
+    if content_hash(draft) != content or text_hash(draft.text) != text:
         yield Finding("ROW_CORRUPT", *where, f"row {seq} does not match its hashes")
     if embeddable and not has_vector and not is_pending:
         yield Finding("VECTOR_MISSING", *where, f"row {seq} has no vector and waits for none")
-
-
-def _draft(message: StoredMessage) -> MessageDraft:
-    """The message as its writer gave it."""
-    return MessageDraft(
-        id=message.id,
-        thread_id=message.thread_id,
-        role=message.role,
-        author=message.author,
-        text=message.text,
-        metadata_json=message.metadata_json,
-        payload=message.payload,
-        payload_type=message.payload_type,
-        group_id=message.group_id,
-    )
 
 
 def _vectors(rows: list[tuple[Any, ...]]) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -33,6 +33,10 @@ from semanticrecall_core.types.values import RecalledMessage, Role, StoredMessag
 
 TOOL_TEXT_CHARS_MAX = 240
 _INDENT = "    "
+_SECOND_NS = 1_000_000_000
+_DAY_SECONDS = 86_400
+_CLOCK = tuple(f"{minute // 60:02d}:{minute % 60:02d}" for minute in range(24 * 60))
+_FIRST_DAY = date(1970, 1, 1).toordinal()
 _ROLE_WORDS = {
     Role.USER: "user",
     Role.ASSISTANT: "assistant",
@@ -74,17 +78,26 @@ def _zone(name: str) -> tzinfo:
 
 
 def _local_time(time_ns: int, zone: tzinfo) -> datetime:
-    return datetime.fromtimestamp(time_ns // 1_000_000_000, zone)
+    return datetime.fromtimestamp(time_ns // _SECOND_NS, zone)
 
 
 def _date_and_time(time_ns: int, zone: tzinfo) -> str:
+    if zone is UTC:
+        days, seconds = divmod(time_ns // _SECOND_NS, _DAY_SECONDS)
+        return f"{_date(days)} {_CLOCK[seconds // 60]} UTC"
     when = _local_time(time_ns, zone)
     return f"{when.isoformat(' ', 'minutes')[:16]} {when.tzname()}"
 
 
+@lru_cache(maxsize=1024)
+def _date(days: int) -> str:
+    """A day, counted from 1970-01-01; recalled messages share few."""
+    return date.fromordinal(_FIRST_DAY + days).isoformat()
+
+
 def _quoted(text: str) -> str:
     """Text that can neither end the block nor look like a line of it."""
-    if not _UNSAFE.search(text):
+    if _is_plain(text) or not _UNSAFE.search(text):
         return text
     lines = text.splitlines()
     if len(lines) < 2:
@@ -92,30 +105,43 @@ def _quoted(text: str) -> str:
     return f"\n{_INDENT}".join(line.translate(_ESCAPES) for line in lines)
 
 
+def _is_plain(text: str) -> bool:
+    """Whether it is one line of ASCII without anything to escape: most are, and this is quick."""
+    return (
+        text.isascii()
+        and text.isprintable()
+        and "<" not in text
+        and ">" not in text
+        and "&" not in text
+    )
+
+
 def _inline(text: str) -> str:
     """The same for a name or an id: one line."""
-    if text.isalnum():
+    if text.isalnum() or (" " not in text and _is_plain(text)):
         return text
     return " ".join(text.split()).translate(_ESCAPES)
 
 
 def _body(message: StoredMessage) -> str:
     """What is shown of a message; "" for nothing."""
-    text = message.text.strip() if has_visible_text(message.text) else ""
-    if message.role is Role.TOOL:
-        if len(text) > TOOL_TEXT_CHARS_MAX:
-            left = len(text) - TOOL_TEXT_CHARS_MAX
-            text = f"{text[:TOOL_TEXT_CHARS_MAX]} [{left} more characters]"
-        return _quoted(text) if text else ""
-    if text:
-        return _quoted(text)
-    return f"[no text, {_inline(message.payload_type)}]" if message.payload_type else ""
+    body = message.body
+    text = body.text
+    if not has_visible_text(text):
+        has_type = body.payload_type and message.role is not Role.TOOL
+        return f"[no text, {_inline(body.payload_type)}]" if has_type else ""
+    text = text.strip()
+    if message.role is Role.TOOL and len(text) > TOOL_TEXT_CHARS_MAX:
+        left = len(text) - TOOL_TEXT_CHARS_MAX
+        text = f"{text[:TOOL_TEXT_CHARS_MAX]} [{left} more characters]"
+    return _quoted(text)
 
 
 def _line(message: StoredMessage, body: str, zone: tzinfo) -> str:
     who = _ROLE_WORDS[message.role]
-    if message.author:
-        who = f"{who} {_inline(message.author)}"
+    author = message.author
+    if author:
+        who = f"{who} {_inline(author)}"
     return f"- {_date_and_time(message.create_time_ns, zone)}, {who}: {body}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .filters import Filter
+from .stored_message import MessageBody
 from .values import (
     AppendOutcome,
     CacheStats,
@@ -62,6 +63,26 @@ class CommitListener(Protocol):
         """Anything of this resource changed: a message, a thread, a vector, or what is pending.
 
         Told once for each resource that a commit changed, after all else that is told of it.
+        """
+        ...
+
+
+class MessageCodec(Protocol):
+    """How the record writes a whole message, ready to be sent. Pure functions; thread-safe."""
+
+    @property
+    def name(self) -> str:
+        """Identity of the form; a record written in one form is not opened with another."""
+        ...
+
+    def encode(self, resource_id: str, draft: MessageDraft, create_time_ns: int) -> bytes:
+        """The message complete: equal messages give equal bytes."""
+        ...
+
+    def decode(self, encoded: bytes) -> MessageBody:
+        """What `encode` was given, but for what the record keeps beside.
+
+        Raises CorruptDataError.
         """
         ...
 
@@ -359,7 +380,10 @@ class SnapshotStore(Protocol):
         ...
 
     def rows_of(self, resource_id: str) -> int | None:
-        """Rows of a resource's image; None where it has none."""
+        """Rows of a resource's image; 0 also where there is none to give but bytes may be left.
+
+        None: nothing of the resource is on the disk, and there is nothing to forget.
+        """
         ...
 
     def stats(self) -> SnapshotStats:

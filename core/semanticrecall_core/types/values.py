@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import CancelledError, DeadlineExceededError, SemanticRecallError
 from .filters import Filter
+from .stored_message import StoredMessage as StoredMessage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,25 +155,6 @@ class MessageDraft:
     payload_type: str = ""
     group_id: str = ""
     embeddable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A message read from the record, its checksum verified."""
-
-    seq: int
-    resource_id: str
-    thread_id: str
-    id: str
-    role: Role
-    author: str
-    text: str
-    create_time_ns: int
-    metadata_json: str
-    payload: bytes
-    payload_type: str
-    group_id: str
-    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,8 +486,7 @@ class RecallQuery:
     read_token: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RecalledMessage:
+class RecalledMessage(NamedTuple):
     """One message of an answer. Neighbours have rank 0 and no vector hit."""
 
     message: StoredMessage

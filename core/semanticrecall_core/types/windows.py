@@ -40,8 +40,8 @@ class WindowQuery:
     Attributes:
         hits: (seq, revision), best first. A hit whose row has another revision counts as gone.
         before, after: neighbours on each side, within the hit's thread, by (create_time, seq).
-        bytes_max: of text, metadata and payload that are read at most (and one message more); the
-            best hit is read in any case. Taken are the hits, best first, then their neighbours: hit
+        bytes_max: of encoded messages that are read at most (and one message more); the best hit
+            is read in any case. Taken are the hits, best first, then their neighbours: hit
             by hit, the earlier side first, the nearest first; from the first that does not fit on,
             nothing more.
         excluded_ids: message ids that are not returned and do not use up a place.
@@ -77,7 +77,7 @@ class GroupQuery:
 
     Attributes:
         messages_max: a group of more is not read.
-        bytes_max: nor one of more bytes of text, metadata and payload.
+        bytes_max: nor one of more bytes of encoded messages.
     """
 
     resource_id: str
