@@ -54,7 +54,7 @@ class Tuning:
     mapped_dead_share_max: float = 0.9
     margin_rows: int = 24
     gather_rows_max: int = 512
-    parallel_rows_min: int = 32_768
+    parallel_rows_min: int = 65_536
 
 
 @dataclass(frozen=True, slots=True)
