@@ -1,138 +1,236 @@
-"""Any sequence of writes, forgets, restarts and damage leaves the dictionary's images, or fewer.
+"""Whatever happens to messages and snapshots, every search equals one over the record.
 
-Merging starts at the third file, so that it is everywhere.
+Messages come, change, move and are forgotten; snapshots are written at any time, damaged, cut,
+deleted and put back from earlier; the process ends well or badly. The record is asked afterwards
+and searched by brute force: nothing that a snapshot says may show.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
-from hypothesis import settings
+import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from numpy.typing import NDArray
 
-from semanticrecall_core.snapshots import FileSnapshotStore, compaction, new_file
-from semanticrecall_core.types.values import PartitionImage
-from support.model_snapshots import ModelSnapshots, image, same
+from semanticrecall_core.engine.partition_loading import ImageForm, PartitionLoader
+from semanticrecall_core.engine.snapshotting import SnapshotPlan, Snapshotting
+from semanticrecall_core.snapshots import FileSnapshotStore
+from semanticrecall_core.types.errors import AlreadyExistsError, NotFoundError
+from semanticrecall_core.types.values import ForgetTarget, Role, VectorQuery, VectorRecord
+from semanticrecall_core.vectors import FaissVectorIndex, Tuning
+from support.brute_force import answer, grouped
+from support.message_stores import append, draft
+from support.stored_messages import open_store
 
-RESOURCES = ("a", "b", "é", "../a", "a.tmp")
-resources = st.sampled_from(RESOURCES)
-images = st.builds(
-    lambda name, count, seed, dimensions: image(name, count, seed=seed, dimensions=dimensions),
-    resources,
-    st.integers(0, 12),
-    st.integers(0, 10**6),
-    st.sampled_from((1, 5, 64)),
+DIMENSIONS = 4
+CLIP = 0.9
+TINY = Tuning(tail_rows_max=3, coded_rows_min=3, segment_rows_max=8, margin_rows=1)
+PLAN = SnapshotPlan(
+    interval_s=3600.0,
+    rows_min=1,
+    changed_rows_min=1,
+    changed_share_min=0.0,
+    quiet_s=0.0,
+    quiet_share_min=0.0,
+    rows_at_once=6,
 )
+RESOURCES = ("a", "b")
+THREADS = ("t1", "t2", "t3")
+IDS = tuple(f"m{number}" for number in range(12))
+
+resources = st.sampled_from(RESOURCES)
+threads = st.sampled_from(THREADS)
+message_ids = st.lists(st.sampled_from(IDS), min_size=1, max_size=5, unique=True)
+chunk_counts = st.integers(1, 3)
+seeds = st.integers(0, 2**32 - 1)
 
 
-class UnsyncedOs:
-    """`os` without waiting for the disk, which no rule here cuts off."""
+class SnapshotsMachine(RuleBasedStateMachine):
+    """A record on disk, its index, and its snapshots."""
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(os, name)
-
-    def fsync(self, fd: int) -> None:
-        os.fstat(fd)
-
-
-class Snapshots(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp())
-        self.patches = (
-            mock.patch.object(compaction, "FILES_MAX", 2),
-            mock.patch.object(new_file, "os", UnsyncedOs()),
+        self._home = tempfile.TemporaryDirectory()
+        self.directory = Path(self._home.name)
+        self.earlier: Path | None = None
+        self.forgotten: list[bytes] = []
+        self._copies = 0
+
+    @property
+    def folder(self) -> Path:
+        return self.directory / "data" / "snapshots"
+
+    @initialize(mapped=st.booleans(), generation=st.sampled_from("gh"))
+    def open(self, mapped: bool, generation: str) -> None:
+        self.store = open_store(self.directory / "data", generation=generation)
+        self.snapshots = FileSnapshotStore(self.folder, store_id=self.store.store_id, mapped=mapped)
+        loader = PartitionLoader(
+            self.store, self.snapshots, ImageForm(generation, DIMENSIONS, CLIP, mapped)
         )
-        for patch in self.patches:
-            patch.start()
-        self.model = ModelSnapshots()
-        self.hurt = False
-        self.ever: dict[str, list[PartitionImage]] = {name: [] for name in RESOURCES}
-        self.given: list[tuple[PartitionImage | None, PartitionImage | None]] = []
+        self.index = FaissVectorIndex(DIMENSIONS, loader, scale_clip=CLIP, tuning=TINY)
+        self.store.subscribe(self.index)
+        plan = replace(PLAN, mapped=mapped)
+        self.snapshotting = Snapshotting(self.store, self.snapshots, self.index, generation, plan)
+        self.store.subscribe(self.snapshotting)
+        loader.tell_rows_read(self.snapshotting.rows_changed)
 
-    @initialize(mapped=st.booleans())
-    def start(self, mapped: bool) -> None:
-        self.mapped = mapped
-        self.snapshots = self.opened()
+    # -- messages --
 
-    def opened(self) -> FileSnapshotStore:
-        return FileSnapshotStore(self.directory, store_id="s", mapped=self.mapped)
+    @rule(resource=resources, thread=threads, ids=message_ids, chunks=chunk_counts, seed=seeds)
+    def add(self, resource: str, thread: str, ids: list[str], chunks: int, seed: int) -> None:
+        """New messages, or others in the place of those that are there."""
+        rng = np.random.default_rng(seed)
+        drafts = [draft(i, thread=thread, text=f"{seed}", role=Role(1 + seed % 4)) for i in ids]
+        outcomes = append(self.store, *drafts, resource=resource)
+        self.store.put_vectors(
+            [
+                VectorRecord(resource, o.seq, o.revision, units(rng, chunks))
+                for o in outcomes
+                if o.pending
+            ]
+        )
 
-    @rule(batch=st.lists(images, max_size=4))
-    def write(self, batch: list[PartitionImage]) -> None:
-        for one in batch:
-            self.ever[one.resource_id].append(one)
-        assert self.snapshots.write(iter(batch)) == self.model.write(batch)
+    @rule(resource=resources, ids=message_ids, time_ns=st.integers(0, 3))
+    def edit(self, resource: str, ids: list[str], time_ns: int) -> None:
+        """Other columns, the same vectors."""
+        known = self.store.get(resource, ids)
+        drafts = [
+            draft(m.id, thread="t1", text=m.text, role=Role.TOOL, create_time_ns=time_ns)
+            for m in known
+        ]
+        if drafts:
+            append(self.store, *drafts, resource=resource)
 
-    @rule(names=st.lists(resources, max_size=3))
-    def forget(self, names: list[str]) -> None:
-        self.snapshots.forget(names)
-        self.model.forget(names)
-        left = b"".join(path.read_bytes() for path in self.directory.iterdir())
-        gone = [one.rows.checksums.tobytes() for name in names for one in self.ever[name]]
-        assert not any(canary in left for canary in gone if canary)
-        for name in names:
-            self.ever[name].clear()
+    @rule(resource=resources, ids=message_ids, text=st.sampled_from("xy"))
+    def wait_to_be_embedded(self, resource: str, ids: list[str], text: str) -> None:
+        append(self.store, *(draft(i, text=text) for i in ids), resource=resource)
 
-    @rule(name=resources)
-    def keep_an_image(self, name: str) -> None:
-        self.given.append((self.snapshots.read(name), self.model.read(name)))
+    @rule(resource=resources, thread=threads)
+    def transfer(self, resource: str, thread: str) -> None:
+        other = RESOURCES[1 - RESOURCES.index(resource)]
+        try:
+            self.store.transfer_thread(resource, thread, other)
+        except (AlreadyExistsError, NotFoundError):
+            return
+        self.snapshotting.forget(resource)
 
-    @rule(closed=st.booleans())
-    def restart(self, closed: bool) -> None:
-        if closed:
-            self.snapshots.close()
-        (self.directory / f"{10**15:016d}.tmp").write_bytes(b"a leftover")
-        self.snapshots = self.opened()
-        if self.hurt:
-            self.take_what_is_left()
+    @rule(resource=resources, ids=message_ids, killed=st.booleans(), everything=st.booleans())
+    def forget(self, resource: str, ids: list[str], killed: bool, everything: bool) -> None:
+        """Killed: the process ends before the images are removed."""
+        before = self._vectors(resource)
+        target = ForgetTarget(everything=True) if everything else ForgetTarget(tuple(ids))
+        self.store.forget(resource, target)
+        if killed:
+            self.restart(False, None, False)
+            return
+        self.snapshotting.forget(resource)
+        self.forgotten = [row for row in before if row not in self._all_vectors()]
+        self._forgotten_is_gone()
 
-    def take_what_is_left(self) -> None:
-        """Damage may take an image away, or what replaced an older one; it never makes one up."""
-        found = {name: self.snapshots.read(name) for name in RESOURCES}
-        self.model.images = {name: one for name, one in found.items() if one is not None}
-        for name, one in self.model.images.items():
-            assert any(same(one, written) for written in self.ever[name])
+    # -- snapshots --
 
-    @precondition(lambda self: self.model.images)
-    @rule(data=st.data())
-    def damage(self, data: st.DataObject) -> None:
-        """A byte of some file changes while nobody has it open; what it hits is lost."""
-        self.check_given()
-        self.given.clear()  # images that are mapped from the file change with it
-        files = sorted(self.directory.iterdir())
-        path = data.draw(st.sampled_from(files))
-        content = bytearray(path.read_bytes())
-        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    @rule()
+    def write_snapshots(self) -> None:
+        self.snapshotting.work()
+        assert self.snapshotting.failures() == 0
+
+    @rule(resource=resources)
+    def read_anew(self, resource: str) -> None:
+        self.index.reload(resource)
+
+    @rule(resource=resources)
+    def drop(self, resource: str) -> None:
+        self.index.resource_dropped(resource)
+
+    @rule()
+    def keep_a_copy(self) -> None:
+        self._copies += 1
+        self.earlier = self.directory / f"earlier{self._copies}"
+        shutil.copytree(self.folder, self.earlier)
+
+    # -- the process --
+
+    @rule(
+        mapped=st.booleans(),
+        damage=st.one_of(st.none(), st.none(), seeds),
+        from_earlier=st.booleans(),
+    )
+    def restart(self, mapped: bool, damage: int | None, from_earlier: bool) -> None:
+        generation = self.snapshotting._generation
+        self.store.close()
         self.snapshots.close()
-        path.write_bytes(content)
-        self.hurt = True
-        self.snapshots = self.opened()
-        self.take_what_is_left()
+        if from_earlier and self.earlier is not None:
+            shutil.rmtree(self.folder)
+            shutil.copytree(self.earlier, self.folder)
+        if damage is not None:
+            damaged(self.folder, np.random.default_rng(damage))
+        self.open(mapped, generation)
+
+    @rule()
+    def another_model(self) -> None:
+        generation = "h" if self.snapshotting._generation == "g" else "g"
+        self.store.close()
+        self.snapshots.close()
+        self.open(False, generation)
+        for row in self.store.pending(0, 5):
+            vectors = units(np.random.default_rng(row.seq), 1)
+            self.store.put_vectors([VectorRecord(row.resource_id, row.seq, row.revision, vectors)])
+
+    # -- what must hold --
 
     @invariant()
-    def gives_what_the_model_gives(self) -> None:
-        assert self.snapshots.resources() == self.model.resources()
-        for name in RESOURCES:
-            assert same(self.snapshots.read(name), self.model.read(name))
-        stats, right = self.snapshots.stats(), self.model.stats()
-        assert (stats.partitions, stats.rows) == (right.partitions, right.rows)
-        assert stats.files <= 2
-
-    def check_given(self) -> None:
-        assert all(same(one, other) for one, other in self.given)
+    @precondition(lambda self: hasattr(self, "index"))
+    def every_search_is_one_over_the_record(self) -> None:
+        for resource in RESOURCES:
+            record = self.store.load_partition(resource)
+            for vector in units(np.random.default_rng(len(record.seqs)), 2):
+                query = VectorQuery(vector, 5)
+                right = answer(grouped(record).values(), query)
+                assert self.index.search(resource, query) == right
+            told = self.index.partition_rows(resource)
+            for name in ("seqs", "chunks", "checksums", "revisions", "times_ns", "roles"):
+                assert getattr(told, name).tolist() == getattr(record, name).tolist()
 
     def teardown(self) -> None:
-        for patch in self.patches:
-            patch.stop()
-        shutil.rmtree(self.directory)
-        self.check_given()
+        if hasattr(self, "store"):
+            self.store.close()
+            self.snapshots.close()
+        self._home.cleanup()
+
+    def _vectors(self, resource: str) -> list[bytes]:
+        return [row.tobytes() for row in self.store.load_partition(resource).vectors]
+
+    def _all_vectors(self) -> set[bytes]:
+        return {row for resource in RESOURCES for row in self._vectors(resource)}
+
+    def _forgotten_is_gone(self) -> None:
+        content = b"".join(path.read_bytes() for path in self.folder.iterdir())
+        assert not any(row in content for row in self.forgotten)
 
 
-Snapshots.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestSnapshots = Snapshots.TestCase
+def units(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
+    rows = rng.normal(size=(count, DIMENSIONS))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def damaged(folder: Path, rng: np.random.Generator) -> None:
+    """Flip a byte of some files, cut others, remove others."""
+    for path in sorted(folder.glob("*.snapshot")):
+        content = bytearray(path.read_bytes())
+        place = int(rng.integers(len(content)))
+        match int(rng.integers(4)):
+            case 0:
+                content[place] ^= 1 << int(rng.integers(8))
+                path.write_bytes(content)
+            case 1:
+                path.write_bytes(content[:place])
+            case 2:
+                path.unlink()
+
+
+TestSnapshots = SnapshotsMachine.TestCase
