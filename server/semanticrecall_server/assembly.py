@@ -26,8 +26,9 @@ from semanticrecall_core.types.ports import Embedder, MessageStore
 from semanticrecall_core.types.values import CallBudget
 from semanticrecall_core.vectors import FaissVectorIndex
 
-from .config import Settings
+from .config import Memory, Settings
 from .lifecycle import Parts
+from .memory_limit import partitions_bytes_default
 from .message_codec import ProtobufMessages
 
 WARM_UP_TEXT = "what did we talk about?"
