@@ -77,7 +77,10 @@ def _process(arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.terminate()
-        process.wait(STOP_SECONDS_MAX)
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        finally:
+            process.kill()  # nothing where it has ended
 
 
 def _wait_serving(channel: grpc.Channel, process: subprocess.Popen[bytes]) -> None:
