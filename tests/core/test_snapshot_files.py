@@ -14,7 +14,12 @@ import pytest
 import xxhash
 
 from semanticrecall_core.snapshots import FileSnapshotStore
-from semanticrecall_core.snapshots.compaction import FILES_MAX, FileLoad, files_to_rewrite
+from semanticrecall_core.snapshots.compaction import (
+    FILES_MAX,
+    LARGE_BYTES,
+    FileLoad,
+    files_to_rewrite,
+)
 from semanticrecall_core.types.errors import InvalidArgumentError, UnavailableError
 from semanticrecall_core.types.values import PartitionImage, PartitionRows
 from support.model_snapshots import image, same
@@ -90,7 +95,10 @@ FILE_BY_HAND = whole_file([(BLOCK_BY_HAND, b"\xc3\xbc1", 3, 2, 3)], head())
 def test_a_file_built_by_hand_is_read(tmp_path: Path, mapped: bool) -> None:
     (tmp_path / "0000000000000007.snapshot").write_bytes(FILE_BY_HAND)
     snapshots = opened(tmp_path, mapped=mapped)
-    assert same(snapshots.read("ü1"), BY_HAND)
+    given = snapshots.read("ü1")
+    assert given is not None
+    assert same(given, BY_HAND)
+    assert given.rows.vectors.flags.owndata is not mapped
     stats = snapshots.stats()
     assert (stats.files, stats.bytes, stats.damaged) == (1, len(FILE_BY_HAND), 0)
 
@@ -113,14 +121,6 @@ def test_mapped_vectors_are_read_only_views_of_the_file_and_aligned(tmp_path: Pa
         assert given.rows.vectors.ctypes.data % 64 == 0
         assert given.codes.base is None
         assert given.rows.seqs.base is None
-
-
-def test_vectors_in_memory_are_arrays_of_their_own(tmp_path: Path) -> None:
-    snapshots = opened(tmp_path, mapped=False)
-    snapshots.write([image("u")])
-    given = snapshots.read("u")
-    assert given is not None
-    assert given.rows.vectors.flags.owndata
 
 
 def test_files_and_directory_are_the_owners_alone(tmp_path: Path) -> None:
@@ -186,7 +186,12 @@ def test_our_own_file_that_cannot_be_used_is_counted_and_removed(
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 64, b"x" * 5000, FILE_BY_HAND[64:-1]])
+FOREIGN_END = head() + whole_file([(BLOCK_BY_HAND, b"\xc3\xbc1", 3, 2, 3)], head("other"))[64:]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 64, b"x" * 5000, FILE_BY_HAND[64:-1], FOREIGN_END]
+)
 def test_a_file_of_nobody_is_kept_until_something_is_forgotten(
     tmp_path: Path, content: bytes
 ) -> None:
@@ -412,6 +417,9 @@ def mb(*sizes: int) -> list[FileLoad]:
         (mb(900, 90, 80, 70, 60, 50, 40, 2), 60, {1, 2, 3, 4, 5, 6, 7}),
         (mb(*[900] * 8), 900, {0, 1, 2, 3, 4, 5, 6, 7}),
         ([FileLoad(5, 5), FileLoad(5, 6), FileLoad(0, 1)], 1, {1, 2}),
+        (mb(*[LARGE_BYTES] * 20, 1), 1, set()),
+        (mb(LARGE_BYTES, *[LARGE_BYTES - 1] * 8), LARGE_BYTES, {1}),
+        ([FileLoad(LARGE_BYTES, LARGE_BYTES + 1)], 1, {0}),
     ],
 )
 def test_which_files_are_rewritten(loads: list[FileLoad], new: int, right: set[int]) -> None:

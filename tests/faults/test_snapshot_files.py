@@ -458,6 +458,23 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:
     assert len(names(tmp_path)) == 1
 
 
+def test_a_crash_in_a_forget_brings_no_older_image_back(tmp_path: Path) -> None:
+    snapshots = opened(tmp_path)
+    snapshots.write([image("u", seed=1), image("v", 90)])
+    snapshots.write([image("u", seed=2), image("w", 90)])
+    unlinks: list[int] = []
+
+    def second_unlink(number: int, name: str) -> None:
+        unlinks.extend([number] if name == "unlink" else [])
+        if len(unlinks) == 2:
+            raise Crash
+
+    with faulty(second_unlink), pytest.raises(Crash):
+        snapshots.forget(["u"])
+    again = opened(tmp_path)
+    assert is_exactly(again, {"u": image("u", seed=2), "v": image("v", 90), "w": image("w", 90)})
+
+
 def test_what_could_not_be_removed_is_removed_later(tmp_path: Path) -> None:
     snapshots = opened(tmp_path)
     snapshots.write([image("u"), image("v")])

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ..types.errors import CorruptDataError, SemanticRecallError, UnavailableError
-from ..types.values import SnapshotStats
+from ..types.stats import (
+    SnapshotStats,
+)
 from . import layout
 from .compaction import FileLoad, files_to_rewrite
 from .new_file import NewFile, error_of, remove_files, sync_directory
