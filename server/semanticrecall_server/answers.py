@@ -90,7 +90,7 @@ def kept_answer(answer: RecallAnswer, explain: bool, index_identity: str) -> Kep
         query_tokens=found.query_tokens,
         candidates=found.candidates,
         searchable=found.searchable,
-        exact=True,
+        exact=found.exact,
         unknown_filter_keys=found.unknown_filter_keys,
         index_identity=index_identity,
         absent_group_ids=found.absent_group_ids,

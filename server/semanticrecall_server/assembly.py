@@ -26,10 +26,11 @@ from semanticrecall_core.types.ports import Embedder, MessageStore
 from semanticrecall_core.types.values import CallBudget
 from semanticrecall_core.vectors import FaissVectorIndex
 
-from .config import Memory, Settings
+from .config import Settings
 from .lifecycle import Parts
 from .memory_limit import partitions_bytes_default
 from .message_codec import ProtobufMessages
+from .setting_kinds import Memory
 
 WARM_UP_TEXT = "what did we talk about?"
 WARM_UP_SECONDS = 60.0

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .argument_parser import ArgumentParser
-from .config import ENVIRONMENT_PREFIX, Group, Settings
+from .config import ENVIRONMENT_PREFIX, Settings
 from .option import Option, flag_of
+from .setting_kinds import Group
 
 PROGRAM = "semanticrecall serve"
 

@@ -10,20 +10,28 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
 
 from .listen import Address, TcpAddress, parse_address
+from .setting_kinds import (
+    Device,
+    Group,
+    LogFormat,
+    LogLevel,
+    Memory,
+    Strings,
+    expanded,
+    setting,
+)
 from .settings_faults import described, no_such, settings_faults
 
 ENVIRONMENT_PREFIX = "SEMANTICRECALL_"
@@ -42,63 +50,8 @@ _SERVICE_VARIABLE = re.compile(
 """What Kubernetes puts into every container for a Service whose name begins with ours."""
 
 
-class Device(StrEnum):
-    """Where the model runs."""
-
-    CPU = "cpu"
-    CUDA = "cuda"
-    AUTO = "auto"
-
-
-class Memory(StrEnum):
-    """How much of the partitions is kept in memory."""
-
-    DEFAULT = "default"
-    LOW = "low"
-
-
-class LogLevel(StrEnum):
-    """Least severity that is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """How a log line is written."""
-
-    JSON = "json"
-    CONSOLE = "console"
-
-
-class Group(StrEnum):
-    """Topics of the settings, in the order of the help text."""
-
-    LISTEN = "Listening"
-    SECURITY = "Security"
-    STORAGE = "Storage"
-    MODEL = "Model"
-    CAPACITY = "Capacity"
-    REQUEST = "Limits of a request"
-    TIME = "Time"
-    OPERATION = "Operation"
-
-
 class SettingsError(ValueError):
     """Raised when the settings cannot be used; each line names a setting and its fault."""
-
-
-def _setting(group: Group, description: str, **rest: Any) -> Any:
-    return Field(description=description, json_schema_extra={"group": group.value}, **rest)
-
-
-def _paths(value: Path | None) -> Path | None:
-    return None if value is None else Path(os.path.expanduser(value))
-
-
-Strings = Annotated[tuple[str, ...], NoDecode]
 
 
 class Settings(BaseSettings):
@@ -114,7 +67,7 @@ class Settings(BaseSettings):
         protected_namespaces=(),
     )
 
-    listen: Strings = _setting(
+    listen: Strings = setting(
         Group.LISTEN,
         "Address to serve gRPC on: host:port, [v6]:port or unix:/path. May be given several "
         "times. Anything but loopback and Unix sockets needs TLS and tokens.",
@@ -122,7 +75,7 @@ class Settings(BaseSettings):
         min_length=1,
         max_length=16,
     )
-    health_listen: str = _setting(
+    health_listen: str = setting(
         Group.LISTEN,
         "TCP address of a small HTTP port with /metrics, /healthz and /readyz. It shows counts "
         "and the model's name, never ids or text. It has neither TLS nor tokens: whoever reaches "
@@ -130,37 +83,37 @@ class Settings(BaseSettings):
         "is warned about at start. Off by default.",
         default="",
     )
-    tls_cert_file: Path | None = _setting(
+    tls_cert_file: Path | None = setting(
         Group.SECURITY, "PEM file with the server's certificate chain.", default=None
     )
-    tls_key_file: Path | None = _setting(
+    tls_key_file: Path | None = setting(
         Group.SECURITY, "PEM file with the certificate's private key.", default=None
     )
-    tokens_file: Path | None = _setting(
+    tokens_file: Path | None = setting(
         Group.SECURITY,
         "File with bearer tokens, one a line of at least 16 characters; # begins a comment. "
         "Every call then needs one, reflection (grpcurl) too; only gRPC health stays open. "
         "Read at start.",
         default=None,
     )
-    tokens: SecretStr = _setting(
+    tokens: SecretStr = setting(
         Group.SECURITY,
         "Bearer tokens, separated by commas. Meant for the environment: a flag shows in the "
         "list of processes.",
         default=SecretStr(""),
     )
-    data_dir: Path = _setting(
+    data_dir: Path = setting(
         Group.STORAGE,
         "Directory of the record. Made if it is missing. One server at a time.",
         default=Path("~/.local/share/semanticrecall"),
     )
-    allow_network_filesystem: bool = _setting(
+    allow_network_filesystem: bool = setting(
         Group.STORAGE,
         "Start although the directory is on a network or shared file system, where the "
         "database can be damaged without an error.",
         default=False,
     )
-    snapshot_interval_ms: int = _setting(
+    snapshot_interval_ms: int = setting(
         Group.STORAGE,
         "How often partitions of which much has changed are written to snapshots, from which a "
         "start reads them quicker. 0: never; those that are there are still used.",
@@ -168,59 +121,59 @@ class Settings(BaseSettings):
         ge=0,
         le=86_400_000,
     )
-    accept_loss: bool = _setting(
+    accept_loss: bool = setting(
         Group.STORAGE,
         "Start although the record is shorter than what was acknowledged, e.g. after an older "
         "copy was put back.",
         default=False,
     )
-    model_dir: Path | None = _setting(
+    model_dir: Path | None = setting(
         Group.MODEL,
         "Folder of an embedding model in the Hugging Face layout. Default: the installed "
         "all-MiniLM-L6-v2.",
         default=None,
     )
-    model_cache_dir: Path | None = _setting(
+    model_cache_dir: Path | None = setting(
         Group.MODEL,
         "Where installed models and the graphs made of them are kept. Default: the user's "
         "cache directory.",
         default=None,
     )
-    device: Device = _setting(
+    device: Device = setting(
         Group.MODEL,
         "Where the model runs. cuda without a usable GPU is an error at start; auto says what "
         "it chose.",
         default=Device.CPU,
     )
-    recall_threads: int = _setting(
+    recall_threads: int = setting(
         Group.CAPACITY,
         "Threads that answer recalls. 0: as many as the CPU quota allows. Give a GPU more: 32.",
         default=0,
         ge=0,
         le=256,
     )
-    index_threads: int = _setting(
+    index_threads: int = setting(
         Group.CAPACITY,
         "Index calls worked on at once. They mostly wait for the disk and for embeddings.",
         default=32,
         ge=1,
         le=512,
     )
-    backlog_threads: int = _setting(
+    backlog_threads: int = setting(
         Group.CAPACITY,
         "Threads of low priority that embed messages. 0: as many as keep the model busy.",
         default=0,
         ge=0,
         le=256,
     )
-    recalls_in_flight_max: int = _setting(
+    recalls_in_flight_max: int = setting(
         Group.CAPACITY,
         "Recalls and reads waiting or worked on. More are RESOURCE_EXHAUSTED at once.",
         default=256,
         ge=1,
         le=100_000,
     )
-    index_in_flight_max: int = _setting(
+    index_in_flight_max: int = setting(
         Group.CAPACITY,
         "Index, Forget and TransferThread calls waiting or worked on. More are "
         "RESOURCE_EXHAUSTED at once.",
@@ -228,7 +181,7 @@ class Settings(BaseSettings):
         ge=1,
         le=100_000,
     )
-    admin_in_flight_max: int = _setting(
+    admin_in_flight_max: int = setting(
         Group.CAPACITY,
         "Embed and GetStats calls waiting or worked on, and Export and Verify calls open. More "
         "are RESOURCE_EXHAUSTED at once.",
@@ -236,7 +189,7 @@ class Settings(BaseSettings):
         ge=1,
         le=10_000,
     )
-    calls_in_flight_max: int = _setting(
+    calls_in_flight_max: int = setting(
         Group.CAPACITY,
         "Calls at once, beside open streams, Export and Verify. More are RESOURCE_EXHAUSTED at "
         "once. At least twice --recalls-in-flight-max and --index-in-flight-max, since as many "
@@ -245,59 +198,59 @@ class Settings(BaseSettings):
         ge=8,
         le=1_000_000,
     )
-    streams_open_max: int = _setting(
+    streams_open_max: int = setting(
         Group.CAPACITY,
         "RecallStream and IndexStream calls open at once. More are RESOURCE_EXHAUSTED at once.",
         default=512,
         ge=1,
         le=100_000,
     )
-    bytes_in_flight_max: int = _setting(
+    bytes_in_flight_max: int = setting(
         Group.CAPACITY,
         "Bytes of requests waiting or worked on, for each of the three kinds.",
         default=256 * 1024 * 1024,
         ge=1024 * 1024,
     )
-    embed_queue_texts_max: int = _setting(
+    embed_queue_texts_max: int = setting(
         Group.CAPACITY,
         "Queries and messages, each, that may wait for the model; more are refused at once.",
         default=1_024,
         ge=1,
     )
-    embed_queue_tokens_max: int = _setting(
+    embed_queue_tokens_max: int = setting(
         Group.CAPACITY,
         "Tokens of the queries and messages, each, that may wait for the model.",
         default=262_144,
         ge=512,
     )
-    embed_batch_tokens_max: int = _setting(
+    embed_batch_tokens_max: int = setting(
         Group.CAPACITY,
         "Tokens, padding too, in one run of an fp32 model. 0: 256 on the processor, 8192 on CUDA.",
         default=0,
         ge=0,
         le=1_000_000,
     )
-    cache_bytes_max: int = _setting(
+    cache_bytes_max: int = setting(
         Group.CAPACITY,
         "Bytes of cached embeddings in memory. 0: none are cached, on disk neither.",
         default=64 * 1024 * 1024,
         ge=0,
     )
-    cache_disk_bytes_max: int = _setting(
+    cache_disk_bytes_max: int = setting(
         Group.CAPACITY,
         "Bytes of cached embeddings on disk, in embeddings.db of the data directory: they outlive "
         "a restart. No text is in it. 0: no file, and one that is there is deleted.",
         default=256 * 1024 * 1024,
         ge=0,
     )
-    answer_cache_bytes_max: int = _setting(
+    answer_cache_bytes_max: int = setting(
         Group.CAPACITY,
         "Bytes of answers kept to be given again to the same recall while nothing of its resource "
         "has changed: an agent recalls before each model call of a turn. 0 keeps none.",
         default=16 * 1024 * 1024,
         ge=0,
     )
-    partitions_bytes_max: int = _setting(
+    partitions_bytes_max: int = setting(
         Group.CAPACITY,
         "Bytes of partitions (vectors of one resource) kept in memory; the least recently used "
         "are read again when they are asked. 0: half of the memory there is, at most 4 GiB, which "
@@ -305,13 +258,13 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
     )
-    memory: Memory = _setting(
+    memory: Memory = setting(
         Group.CAPACITY,
         "default: partitions are in memory whole. low: their full vectors stay in the snapshots' "
         "files, mapped, and a quarter of the memory is enough; a recall reads a few of them.",
         default=Memory.DEFAULT,
     )
-    request_bytes_max: int = _setting(
+    request_bytes_max: int = setting(
         Group.REQUEST,
         "Bytes of one request on the wire. Must hold the largest message and the longest "
         "list of ids.",
@@ -319,7 +272,7 @@ class Settings(BaseSettings):
         ge=64 * 1024,
         le=512 * 1024 * 1024,
     )
-    answer_bytes_max: int = _setting(
+    answer_bytes_max: int = setting(
         Group.REQUEST,
         "Bytes of one answer on the wire, below the 4 MiB that gRPC clients take. A page is cut "
         "to it, a recall drops neighbours and then its lowest hits.",
@@ -327,61 +280,61 @@ class Settings(BaseSettings):
         ge=64 * 1024,
         le=512 * 1024 * 1024,
     )
-    text_bytes_max: int = _setting(
+    text_bytes_max: int = setting(
         Group.REQUEST, "Bytes of one message's or text's UTF-8.", default=262_144, ge=1
     )
-    query_bytes_max: int = _setting(
+    query_bytes_max: int = setting(
         Group.REQUEST, "Bytes of a query's UTF-8.", default=1_048_576, ge=1
     )
-    metadata_bytes_max: int = _setting(
+    metadata_bytes_max: int = setting(
         Group.REQUEST, "Bytes of one message's metadata as JSON.", default=65_536, ge=2
     )
-    payload_bytes_max: int = _setting(
+    payload_bytes_max: int = setting(
         Group.REQUEST, "Bytes of one message's payload.", default=1_048_576, ge=0
     )
-    index_messages_max: int = _setting(
+    index_messages_max: int = setting(
         Group.REQUEST, "Messages in one Index request.", default=1_000, ge=1, le=10_000
     )
-    top_k_max: int = _setting(
+    top_k_max: int = setting(
         Group.REQUEST, "Largest top_k of a recall.", default=1_000, ge=1, le=10_000
     )
-    message_range_max: int = _setting(
+    message_range_max: int = setting(
         Group.REQUEST, "Most neighbours on each side of a hit.", default=50, ge=0, le=1_000
     )
-    exclude_ids_max: int = _setting(
+    exclude_ids_max: int = setting(
         Group.REQUEST,
         "Message ids in exclude_message_ids and in Forget.",
         default=10_000,
         ge=1,
         le=100_000,
     )
-    page_size_max: int = _setting(
+    page_size_max: int = setting(
         Group.REQUEST, "Entries on one page and ids of GetMessages.", default=1_000, ge=1, le=10_000
     )
-    embed_texts_max: int = _setting(
+    embed_texts_max: int = setting(
         Group.REQUEST, "Texts in one Embed request.", default=256, ge=1, le=4_096
     )
-    filter_keys: Strings = _setting(
+    filter_keys: Strings = setting(
         Group.REQUEST,
         "The only metadata keys a filter may name. May be given several times. Default: all.",
         default=(),
         max_length=1_024,
     )
-    deadline_default_ms: int = _setting(
+    deadline_default_ms: int = setting(
         Group.TIME,
         "Deadline of a call that brings none.",
         default=30_000,
         ge=10,
         le=600_000,
     )
-    deadline_max_ms: int = _setting(
+    deadline_max_ms: int = setting(
         Group.TIME,
         "Longest deadline of a call; a later one is cut. Export and Verify may take an hour.",
         default=600_000,
         ge=10,
         le=3_600_000,
     )
-    stream_idle_timeout_ms: int = _setting(
+    stream_idle_timeout_ms: int = setting(
         Group.TIME,
         "How long a stream stays open while nothing moves on it: the client sends nothing, or "
         "does not read. It then ends with UNAVAILABLE and the reason STREAM_IDLE.",
@@ -389,20 +342,20 @@ class Settings(BaseSettings):
         ge=10,
         le=86_400_000,
     )
-    drain_grace_ms: int = _setting(
+    drain_grace_ms: int = setting(
         Group.TIME,
         "How long calls in flight may go on after SIGTERM.",
         default=10_000,
         ge=0,
         le=600_000,
     )
-    log_level: LogLevel = _setting(
+    log_level: LogLevel = setting(
         Group.OPERATION, "Least severity that is logged.", default=LogLevel.INFO
     )
-    log_format: LogFormat = _setting(
+    log_format: LogFormat = setting(
         Group.OPERATION, "json: one object a line. console: for people.", default=LogFormat.JSON
     )
-    config: Path | None = _setting(
+    config: Path | None = setting(
         Group.OPERATION, "TOML file with any of these settings.", default=None
     )
 
@@ -447,7 +400,7 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _expand_home(cls, value: Path | None) -> Path | None:
-        return _paths(value)
+        return expanded(value)
 
     @field_validator("listen")
     @classmethod

@@ -29,7 +29,13 @@ from semanticrecall_core.types.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from semanticrecall_core.types.values import CallBudget, EmbedRole, SchedulerStats
+from semanticrecall_core.types.stats import (
+    SchedulerStats,
+)
+from semanticrecall_core.types.values import (
+    CallBudget,
+    EmbedRole,
+)
 from support.token_runner import WAIT, Caller, TokenRunner, budget, text, vector_of, wait_until
 
 QUERY, PASSAGE = EmbedRole.QUERY, EmbedRole.PASSAGE

@@ -21,7 +21,13 @@ from semanticrecall_core.types.errors import (
     EmbeddingFailedError,
     ResourceExhaustedError,
 )
-from semanticrecall_core.types.values import CallBudget, EmbedRole, SchedulerStats
+from semanticrecall_core.types.stats import (
+    SchedulerStats,
+)
+from semanticrecall_core.types.values import (
+    CallBudget,
+    EmbedRole,
+)
 from support import tiny_model
 from support.token_runner import WAIT, Caller, TokenRunner, budget, text, vector_of, wait_until
 

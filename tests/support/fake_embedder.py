@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semanticrecall_core.types.errors import EmbeddingFailedError, InvalidArgumentError
-from semanticrecall_core.types.values import (
+from semanticrecall_core.types.stats import (
     CacheStats,
+    SchedulerStats,
+)
+from semanticrecall_core.types.values import (
     CallBudget,
     EmbeddedText,
     EmbedRole,
-    SchedulerStats,
 )
 
 FloatRows = NDArray[np.float32]

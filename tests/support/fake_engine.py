@@ -14,8 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from semanticrecall_core.engine import ForgetReport, VerifyReport
-from semanticrecall_core.types.values import (
+from semanticrecall_core.types.stats import (
     CacheStats,
+    SchedulerStats,
+    SnapshotStats,
+    StoreStats,
+)
+from semanticrecall_core.types.values import (
     CallBudget,
     EmbeddedText,
     EmbedRole,
@@ -31,11 +36,8 @@ from semanticrecall_core.types.values import (
     RecallInfo,
     RecallQuery,
     Role,
-    SchedulerStats,
-    SnapshotStats,
     Status,
     StoredMessage,
-    StoreStats,
     ThreadSummary,
     VectorHit,
     Wait,

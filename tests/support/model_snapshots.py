@@ -7,7 +7,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from semanticrecall_core.types.errors import UnavailableError
-from semanticrecall_core.types.values import PartitionImage, PartitionRows, SnapshotStats
+from semanticrecall_core.types.stats import (
+    SnapshotStats,
+)
+from semanticrecall_core.types.values import (
+    PartitionImage,
+    PartitionRows,
+)
 
 INT_COLUMNS = ("seqs", "thread_keys", "times_ns", "chunks", "revisions", "checksums")
 

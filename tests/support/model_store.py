@@ -15,6 +15,9 @@ import numpy as np
 from semanticrecall_core.types.errors import AlreadyExistsError, NotFoundError
 from semanticrecall_core.types.filters import Filter
 from semanticrecall_core.types.ports import CommitListener
+from semanticrecall_core.types.stats import (
+    StoreStats,
+)
 from semanticrecall_core.types.values import (
     AppendOutcome,
     CallBudget,
@@ -28,7 +31,6 @@ from semanticrecall_core.types.values import (
     RowChecksums,
     Status,
     StoredMessage,
-    StoreStats,
     ThreadSummary,
     VectorRecord,
 )

@@ -29,7 +29,13 @@ import numpy as np
 import structlog
 
 from ..types.errors import EmbeddingFailedError, UnavailableError
-from ..types.values import CallBudget, EmbedRole, SchedulerStats
+from ..types.stats import (
+    SchedulerStats,
+)
+from ..types.values import (
+    CallBudget,
+    EmbedRole,
+)
 from .scheduler import Scheduling, TextRunner, WaitingRoom, sum_of_stats
 from .single_flight import CANCEL_POLL_SECONDS
 from .threads import lower_priority

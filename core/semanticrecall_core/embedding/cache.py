@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
-from ..types.values import CacheStats
+from ..types.stats import (
+    CacheStats,
+)
 from .cache_file import CacheFile, CacheFileOptions, FileStats
 from .cache_format import (
     KEY_BYTES,

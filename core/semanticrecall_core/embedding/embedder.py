@@ -16,7 +16,15 @@ import numpy as np
 import structlog
 
 from ..types.errors import EmbeddingFailedError, InvalidArgumentError, ModelUnavailableError
-from ..types.values import CacheStats, CallBudget, EmbeddedText, EmbedRole, SchedulerStats
+from ..types.stats import (
+    CacheStats,
+    SchedulerStats,
+)
+from ..types.values import (
+    CallBudget,
+    EmbeddedText,
+    EmbedRole,
+)
 from .batching import batches_agree, batching_scheduler
 from .cache import CachedVector, CacheKey, open_vector_cache
 from .cache_file import CacheFileOptions

@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..types.errors import ResourceExhaustedError
-from ..types.values import CallBudget, EmbedRole, SchedulerStats
+from ..types.stats import (
+    SchedulerStats,
+)
+from ..types.values import (
+    CallBudget,
+    EmbedRole,
+)
 from .single_flight import CANCEL_POLL_SECONDS
 from .threads import worker_threads
 

@@ -18,8 +18,13 @@ from semanticrecall_core.engine.snapshotting import Snapshotting
 from semanticrecall_core.engine.warming import Warming, WarmingLimits
 from semanticrecall_core.types.errors import NotFoundError, UnavailableError
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
-from semanticrecall_core.types.values import (
+from semanticrecall_core.types.stats import (
     CacheStats,
+    SchedulerStats,
+    SnapshotStats,
+    StoreStats,
+)
+from semanticrecall_core.types.values import (
     CallBudget,
     EmbeddedText,
     EmbedRole,
@@ -30,10 +35,7 @@ from semanticrecall_core.types.values import (
     MessageDraft,
     RecallAnswer,
     RecallQuery,
-    SchedulerStats,
-    SnapshotStats,
     StoredMessage,
-    StoreStats,
     ThreadSummary,
     Wait,
 )

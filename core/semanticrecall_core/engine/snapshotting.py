@@ -28,11 +28,13 @@ import structlog
 
 from semanticrecall_core.types.errors import SemanticRecallError, UnavailableError
 from semanticrecall_core.types.ports import MessageStore, SnapshotStore
+from semanticrecall_core.types.stats import (
+    SnapshotStats,
+)
 from semanticrecall_core.types.values import (
     CallBudget,
     PartitionImage,
     PartitionRows,
-    SnapshotStats,
 )
 
 if TYPE_CHECKING:

@@ -14,6 +14,9 @@ import apsw
 import numpy as np
 
 from ..types.filters import Filter
+from ..types.stats import (
+    StoreStats,
+)
 from ..types.stored_message import DecodeMessage
 from ..types.values import (
     TIME_NS_MAX,
@@ -21,7 +24,6 @@ from ..types.values import (
     ListQuery,
     RowChecksums,
     StoredMessage,
-    StoreStats,
     ThreadSummary,
 )
 from ..types.windows import MatchingRows

@@ -15,6 +15,9 @@ import structlog
 from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
 from ..types.filters import Filter
 from ..types.ports import CommitListener, MessageCodec
+from ..types.stats import (
+    StoreStats,
+)
 from ..types.values import (
     AppendOutcome,
     CallBudget,
@@ -27,7 +30,6 @@ from ..types.values import (
     PendingRow,
     RowChecksums,
     StoredMessage,
-    StoreStats,
     ThreadSummary,
     VectorRecord,
 )

@@ -9,10 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .filters import Filter
+from .stats import (
+    CacheStats,
+    SchedulerStats,
+    SnapshotStats,
+    StoreStats,
+)
 from .stored_message import MessageBody
 from .values import (
     AppendOutcome,
-    CacheStats,
     CallBudget,
     EmbeddedText,
     EmbedRole,
@@ -25,10 +30,7 @@ from .values import (
     PartitionRows,
     PendingRow,
     RowChecksums,
-    SchedulerStats,
-    SnapshotStats,
     StoredMessage,
-    StoreStats,
     ThreadSummary,
     VectorAnswer,
     VectorQuery,
