@@ -69,10 +69,16 @@ def test_help_of_import_shows_the_formats(run: Run) -> None:
     assert '{"messages": [{"role": "user", "content": "Hi"}, ...]}' in shown
 
 
-@pytest.mark.parametrize("name", ["snapshot", "reembed"])
-def test_what_is_not_in_this_version_is_marked(run: Run, name: str) -> None:
-    assert "(Not in this version.)" in run(name, "--help").stdout
-    assert run(name).stderr.startswith(f"semanticrecall: `{name}`: ")
+@pytest.mark.parametrize(
+    ("arguments", "mark"),
+    [(("snapshot", "--list"), "(No --list yet.)"), (("reembed",), "(Not in this version.)")],
+)
+def test_what_is_not_in_this_version_is_marked(
+    run: Run, arguments: tuple[str, ...], mark: str
+) -> None:
+    name = arguments[0]
+    assert mark in run(name, "--help").stdout
+    assert run(*arguments).stderr.startswith(f"semanticrecall: `{name}`: ")
     recall = " ".join(re.sub("[│─]", "", run("recall", "--help").stdout).split())
     assert "(lexical and hybrid: not in this version.)" in recall
 

@@ -95,7 +95,7 @@ def test_mistakes_name_their_field(memory: RecallClient) -> None:
     with pytest.raises(sr.NotFoundError):
         memory.transfer_thread("s", "of nobody", "v")
     with pytest.raises(sr.UnimplementedError):
-        memory.create_snapshot()
+        memory.list_snapshots()
 
 
 def test_forgotten_is_gone(memory: RecallClient) -> None:

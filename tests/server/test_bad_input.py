@@ -325,10 +325,9 @@ def test_parts_of_a_later_version_are_refused_by_name(
     assert said in (refused.value.details() or "")
 
 
-@pytest.mark.parametrize("method", ["CreateSnapshot", "ListSnapshots"])
-def test_snapshots_are_of_a_later_version(server: InProcessServer, method: str) -> None:
+def test_a_list_of_snapshots_is_of_a_later_version(server: InProcessServer) -> None:
     with pytest.raises(grpc.RpcError) as refused:
-        server.raw("AdminService", method, b"")
+        server.raw("AdminService", "ListSnapshots", b"")
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert "not in this version" in (refused.value.details() or "")
 

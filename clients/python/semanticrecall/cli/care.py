@@ -96,7 +96,7 @@ class SnapshotFlags(Flags):
 
 
 def snapshot(flags: SnapshotFlags) -> None:
-    """Write a snapshot of the store, or list the snapshots. (Not in this version.)"""
+    """Write snapshots, so that a start is quick. (No --list yet.)"""
     with flags.client() as memory:
         found = memory.list_snapshots() if flags.list else (memory.create_snapshot(),)
     if flags.output.as_json:
