@@ -2,7 +2,9 @@
 
 Promise: every pending row of the record is in here until its vectors are stored, it is replaced,
 or it is forgotten. A row whose embedding fails is tried again, after 0.5 s, 1 s, 2 s, ... up to
-60 s, for as long as the process lives, and at the next start. Nothing is dropped silently.
+60 s, for as long as the process lives, and at the next start. After a start they are read page by
+page beside the calls, however many they are: who waits for a resource waits for that, too.
+Nothing is dropped silently.
 
 The threads run at the lowest priority of the operating system, so that a turn's Recall is never
 held up by an import (measured: recall p50 under a saturating import 7.8 ms, against 60 to 220 ms
@@ -12,7 +14,7 @@ where both share one queue).
 from __future__ import annotations
 
 import heapq
-import os
+import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import structlog
 
+from semanticrecall_core.engine.low_priority import lower_priority
 from semanticrecall_core.types.errors import (
     EmbeddingFailedError,
     ResourceExhaustedError,
@@ -37,7 +40,6 @@ RETRY_MAX_SECONDS = 60.0
 BATCH_ROWS_MAX = 16
 TEXTS_HELD_MAX = 4096
 START_PAGE_ROWS = 1000
-LOWEST_PRIORITY = 19
 UNIT_TOLERANCE = 1e-3
 
 _log = structlog.get_logger(__name__)
@@ -79,7 +81,8 @@ class Watch:
 class _ResourceWatch:
     """Waits for the rows of a resource up to a revision that were here when it came.
 
-    Counted, not listed: a resource can have very many rows.
+    Counted, not listed: a resource can have very many rows. `newest` is the number of the last row
+    that counts; while the record is still read, rows that are met count as well.
     """
 
     revision: int
@@ -130,6 +133,11 @@ class EmbeddingBacklog:
         self._ready: deque[_Entry] = deque()
         self._later: list[tuple[float, int, _Entry]] = []
         self._stopping = False
+        self._stopped = threading.Event()
+        self._read_to = 0
+        self._reading = False
+        self._unread: list[Watch] = []
+        self._reader = threading.Thread(target=self._read_on, name="backlog-reader", daemon=True)
         self._failures = 0
         self._threads = [
             threading.Thread(target=self._run, name=f"embed-{i}", daemon=True)
@@ -139,22 +147,23 @@ class EmbeddingBacklog:
     # ---- life ----
 
     def start(self) -> None:
-        """Take up what the record says is pending, then start the threads."""
-        after = 0
-        while rows := self._store.pending(after, START_PAGE_ROWS):
-            self.add(rows)
-            after = rows[-1].seq
+        """Begin to take up what the record says is pending, and to embed it."""
+        self._reading = self._read_page()
         for thread in self._threads:
             thread.start()
+        if self._reading:
+            self._reader.start()
 
     def stop(self) -> None:
         """Finish the rows in hand, leave the others pending, end the threads."""
+        self._stopped.set()
         with self._lock:
             self._stopping = True
             self._work.notify_all()
             for entry in self._entries.values():
                 self._release(entry)
-        for thread in self._threads:
+            self._end_reading()
+        for thread in (*self._threads, self._reader):
             if thread.is_alive():
                 thread.join()
 
@@ -192,16 +201,19 @@ class EmbeddingBacklog:
                     self._remove(known)
                 self._entries[row.seq] = entry
                 self._by_resource.setdefault(row.resource_id, {})[row.seq] = entry
+                for waits in self._watched.get(row.resource_id, ()):
+                    if waits.covers(entry):
+                        waits.watch.expect(1)
                 self._ready.append(entry)
             self._work.notify_all()
 
     def pending(self, resource_id: str) -> int:
-        """Rows of a resource that are not searchable yet."""
+        """Rows of a resource that are known not to be searchable yet."""
         with self._lock:
             return len(self._by_resource.get(resource_id, ()))
 
     def total(self) -> int:
-        """Rows of all resources that are not searchable yet."""
+        """Rows of all resources that are known not to be searchable yet."""
         return len(self._entries)
 
     def failures(self) -> int:
@@ -239,7 +251,10 @@ class EmbeddingBacklog:
         """
         watch = Watch()
         with self._lock:
-            waits = _ResourceWatch(revision, self._added, watch)
+            waits = _ResourceWatch(revision, sys.maxsize if self._reading else self._added, watch)
+            if self._reading:
+                watch.expect(1)
+                self._unread = [*(w for w in self._unread if not w.done.done()), watch]
             if not self._stopping:
                 entries = self._by_resource.get(resource_id, {}).values()
                 watch.expect(sum(waits.covers(e) and not e.is_settled for e in entries))
@@ -264,11 +279,39 @@ class EmbeddingBacklog:
 
     # ---- threads ----
 
+    def _read_page(self) -> bool:
+        """Take up the next pending rows; False: there are no more."""
+        rows = self._store.pending(self._read_to, START_PAGE_ROWS)
+        if not rows:
+            return False
+        self._read_to = rows[-1].seq
+        self.add(rows)
+        return True
+
+    def _read_on(self) -> None:
+        lower_priority()
+        while not self._stopping:
+            started = time.monotonic()
+            try:
+                if not self._read_page():
+                    break
+                pause = time.monotonic() - started
+            except SemanticRecallError as error:
+                _log.error("backlog_not_read", reason=error.reason)
+                pause = RETRY_FIRST_SECONDS
+            self._stopped.wait(pause)
+        with self._lock:
+            self._end_reading()
+
+    def _end_reading(self) -> None:
+        """All that was pending is known, or nobody will read it any more."""
+        self._reading = False
+        waiting, self._unread = self._unread, []
+        for watch in waiting:
+            watch.count_down()
+
     def _run(self) -> None:
-        try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
-        except OSError:
-            _log.warning("embed_priority_not_lowered")
+        lower_priority()
         while batch := self._take():
             try:
                 self._embed(batch)

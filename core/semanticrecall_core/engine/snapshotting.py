@@ -14,7 +14,6 @@ many of its rows no image had (`rows_changed`), and that counts as if they had c
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import structlog
 
+from semanticrecall_core.engine.low_priority import lower_priority
 from semanticrecall_core.types.errors import SemanticRecallError, UnavailableError
 from semanticrecall_core.types.ports import MessageStore, SnapshotStore
 from semanticrecall_core.types.stats import (
@@ -40,7 +40,6 @@ from semanticrecall_core.types.values import (
 if TYPE_CHECKING:
     from semanticrecall_core.types.values import IntColumn
 
-LOWEST_PRIORITY = 19
 RESOURCES_TRACKED_MAX = 200_000
 MESSAGES_AT_ONCE = 2_000
 RESOURCES_MAX = 10_000_000
@@ -238,10 +237,7 @@ class Snapshotting:
             self._failed("snapshot_not_written", error)
 
     def _run(self) -> None:
-        try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
-        except OSError:
-            _log.warning("snapshot_priority_not_lowered")
+        lower_priority()
         last = False
         while not last:
             self._wake.wait(self._plan.interval_s or None)

@@ -5,7 +5,6 @@ Nothing waits for it longer than a moment: what is not in memory yet is read by 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,11 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import structlog
 
+from semanticrecall_core.engine.low_priority import lower_priority
 from semanticrecall_core.types.errors import SemanticRecallError
 from semanticrecall_core.types.ports import MessageStore, VectorIndex
 from semanticrecall_core.types.values import VectorQuery
-
-LOWEST_PRIORITY = 19
 
 _log = structlog.get_logger(__name__)
 
@@ -90,8 +88,5 @@ class Warming:
         """Once calls are served: the lowest priority, and a pause as long as the work."""
         if not self._serving.is_set():
             return
-        try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
-        except OSError:
-            _log.warning("warming_priority_not_lowered")
+        lower_priority()
         self._stopped.wait(worked_s)
