@@ -71,7 +71,8 @@ def recalled_bytes(answer: RecallAnswer, explain: bool) -> bytes:
     for recalled in answer.messages:
         encoded = recalled.message.encoded
         size = varint(len(encoded))
-        rest = _beside_message(recalled, explain)
+        is_bare = recalled.found is None and not recalled.group_state
+        rest = b"" if is_bare else _beside_message(recalled, explain)
         length = len(_MESSAGE_TAG) + len(size) + len(encoded) + len(rest)
         pieces += (_RECALLED_TAG, varint(length), _MESSAGE_TAG, size, encoded, rest)
     return b"".join(pieces)
@@ -130,10 +131,9 @@ def timings_of(info: RecallInfo) -> recall_pb2.RecallTimings:
 def _beside_message(recalled: RecalledMessage, explain: bool) -> bytes:
     """An encoded RecalledMessage without its message."""
     found = recalled.found
-    group_state = int(recalled.group_state)
-    if found is None and not group_state:
-        return b""
-    beside = recall_pb2.RecalledMessage(group_state=group_state)  # type: ignore[arg-type]
+    beside = recall_pb2.RecalledMessage(
+        group_state=int(recalled.group_state)  # type: ignore[arg-type]
+    )
     if found is not None:
         beside.hit = True
         beside.score = found.score

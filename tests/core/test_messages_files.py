@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
@@ -18,6 +19,7 @@ from semanticrecall_core.messages import (
     StoreOptions,
     directory,
     journal,
+    windows,
 )
 from semanticrecall_core.messages.directory import (
     DataDirectory,
@@ -91,6 +93,42 @@ def test_a_held_directory_is_let_go_when_the_store_cannot_be_opened(home: Path) 
         SqliteMessageStore(DataDirectory(home), generation="g", codec=CODEC)
     with_database(home, lambda connection: connection.pragma("user_version", FORMAT))
     opened(home).close()
+
+
+class OtherForm:
+    """Another way to write messages; nothing is asked of it here."""
+
+    name = "other"
+    encode = CODEC.encode
+    decode = CODEC.decode
+
+
+def test_a_record_in_another_form_is_refused_and_left_as_it_was(home: Path) -> None:
+    filled(home)
+    with pytest.raises(FailedPreconditionError) as refused:
+        SqliteMessageStore(home, generation="g", codec=OtherForm())
+    assert refused.value.reason == "CODEC_UNKNOWN"
+    opened(home).close()
+
+
+def test_a_step_to_a_neighbour_is_a_seek_among_messages_of_one_time(home: Path) -> None:
+    """Messages given without a time in one call all have the same one."""
+    filled(home)
+    for statement in (text for s in windows.STATEMENTS.values() for text in (s.bodies, s.places)):
+        plan: list[str] = []
+        bindings: list[object] = ["u", apsw.carray(np.array([1, 1], np.int64)), 1, 1]
+        if "?5" in statement:
+            bindings.append(apsw.carray(np.array([9], np.int64)))
+        with_database(
+            home,
+            lambda c, text=statement, values=tuple(bindings), into=plan: into.extend(
+                row[3] for row in c.execute(f"EXPLAIN QUERY PLAN {text}", values)
+            ),
+        )
+        for comparison in "<>":
+            wanted = f"messages_by_thread (thread_key=? AND create_time_ns=? AND seq{comparison}?)"
+            assert any(wanted in line for line in plan), plan
+        assert not any(line.startswith("SCAN m") or "TEMP B-TREE" in line for line in plan), plan
 
 
 def test_another_model_is_said_with_what_it_costs(home: Path) -> None:

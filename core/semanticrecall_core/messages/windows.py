@@ -1,6 +1,6 @@
 """Windows around hits, and groups: one statement, and no more bytes than asked for.
 
-All hits and all neighbours come from one recursive statement that yields them in the order in
+All hits and all neighbours come from one statement that yields them in the order in
 which they are taken: the hits, best first, then hit by hit the earlier and the later neighbours,
 nearest first. SQLite makes each row when it is asked for the next, so that what is not wanted is
 not read. Bodies are read until they fill the bytes. From there on only places are read, to tell
@@ -10,7 +10,8 @@ how much was left out.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, cast
 
@@ -44,7 +45,13 @@ def _next(direction: str, order: str, excluding: str) -> str:
     )
 
 
-def _statement(columns: str, source: str, excluding: str = "") -> str:
+def _neighbour(start: str, excluding: str) -> str:
+    """The seq of the neighbour of `p` on the walk `start`: the odd ones go back."""
+    earlier, later = _next("<", "DESC", excluding), _next(">", "ASC", excluding)
+    return f"CASE WHEN {start} & 1 THEN {earlier} ELSE {later} END"
+
+
+def _walks(columns: str, source: str, excluding: str) -> str:
     """Columns of every hit and neighbour; then whether it is a neighbour, and its hit's position.
 
     Two walks start at each hit, so ?2 names each twice: the odd one goes back, the even one on. The
@@ -57,8 +64,7 @@ def _statement(columns: str, source: str, excluding: str = "") -> str:
         f" CROSS JOIN messages m ON m.seq = c.value AND m.resource_key = {_RESOURCE}"
         " UNION ALL "
         "SELECT 1, p.start, p.steps + 1, n.seq, n.thread_key, n.create_time_ns FROM walk p"
-        " CROSS JOIN messages n ON n.seq = CASE WHEN p.start & 1"
-        f" THEN {_next('<', 'DESC', excluding)} ELSE {_next('>', 'ASC', excluding)} END"
+        f" CROSS JOIN messages n ON n.seq = {_neighbour('p.start', excluding)}"
         " WHERE p.steps < CASE WHEN p.start & 1 THEN ?3 ELSE ?4 END"
         " ORDER BY 1, 2, 3)"
         f" SELECT {columns}, p.is_neighbour, (p.start - 1) / 2"
@@ -66,11 +72,44 @@ def _statement(columns: str, source: str, excluding: str = "") -> str:
     )
 
 
+def _single_steps(columns: str, source: str, excluding: str) -> str:
+    """The same where no walk is longer than one step, as by default: a third quicker."""
+    return (
+        f"SELECT {columns}, p.is_neighbour, (p.start - 1) / 2 FROM ("
+        "SELECT 0 AS is_neighbour, c.rowid AS start, c.value AS seq FROM carray(?2) c"
+        " WHERE c.rowid & 1"
+        " UNION ALL "
+        f"SELECT 1, c.rowid, {_neighbour('c.rowid', excluding)} FROM carray(?2) c"
+        f" CROSS JOIN messages p ON p.seq = c.value AND p.resource_key = {_RESOURCE}"
+        " WHERE CASE WHEN c.rowid & 1 THEN ?3 ELSE ?4 END"
+        f") p CROSS JOIN {source} WHERE m.seq = p.seq AND m.resource_key = {_RESOURCE}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """What a recall asks: whole messages, or their places alone."""
+
+    bodies: str
+    places: str
+
+    @classmethod
+    def of(cls, form: Callable[[str, str, str], str], excluding: str) -> _Statements:
+        return cls(
+            form(MESSAGE_COLUMNS, MESSAGES, excluding),
+            form(_PLACE_COLUMNS, "messages m", excluding),
+        )
+
+
 _EXCLUDING = " AND b.seq NOT IN (SELECT value FROM carray(?5))"
-_BODIES = _statement(MESSAGE_COLUMNS, MESSAGES)
-_BODIES_EXCLUDING = _statement(MESSAGE_COLUMNS, MESSAGES, _EXCLUDING)
-_PLACES = _statement(_PLACE_COLUMNS, "messages m")
-_PLACES_EXCLUDING = _statement(_PLACE_COLUMNS, "messages m", _EXCLUDING)
+STATEMENTS = {
+    (is_single, is_excluding): _Statements.of(
+        _single_steps if is_single else _walks, _EXCLUDING if is_excluding else ""
+    )
+    for is_single in (True, False)
+    for is_excluding in (True, False)
+}
+"""By whether one step is enough, and whether there are exclusions."""
 
 
 def windows(connection: apsw.Connection, query: WindowQuery, decode: DecodeMessage) -> WindowRows:
@@ -84,15 +123,13 @@ def windows(connection: apsw.Connection, query: WindowQuery, decode: DecodeMessa
         query.before,
         query.after,
     )
-    bodies, places = _BODIES, _PLACES
-    if query.excluded_ids:
-        excluded = seqs_of_ids(connection, query.resource_id, query.excluded_ids)
-        if excluded.size:
-            bindings = (*bindings, apsw.carray(excluded))
-            bodies, places = _BODIES_EXCLUDING, _PLACES_EXCLUDING
+    excluded = seqs_of_ids(connection, query.resource_id, query.excluded_ids)
+    if excluded.size:
+        bindings = (*bindings, apsw.carray(excluded))
+    asked = STATEMENTS[max(query.before, query.after) <= 1, bool(excluded.size)]
     reading = _WindowReading(query, hits, decode)
-    if not reading.take(connection.execute(bodies, bindings), whole=True):
-        reading.take(connection.execute(places, bindings), whole=False)
+    if not reading.take(connection.execute(asked.bodies, bindings), whole=True):
+        reading.take(connection.execute(asked.places, bindings), whole=False)
     return reading.rows()
 
 

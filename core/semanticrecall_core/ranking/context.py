@@ -139,7 +139,7 @@ def _body(message: StoredMessage) -> str:
 
 def _line(message: StoredMessage, body: str, zone: tzinfo) -> str:
     who = _ROLE_WORDS[message.role]
-    author = message.author
+    author = message.body.author
     if author:
         who = f"{who} {_inline(author)}"
     return f"- {_date_and_time(message.create_time_ns, zone)}, {who}: {body}"
