@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from semanticrecall_core.engine.partition_loading import ImageForm, PartitionLoader
+from semanticrecall_core.engine.snapshotting import SnapshotPlan, Snapshotting
 from semanticrecall_core.snapshots import FileSnapshotStore
 from semanticrecall_core.types.values import ForgetTarget, Role, VectorQuery, VectorRecord
 from semanticrecall_core.vectors import FaissVectorIndex
@@ -65,6 +66,12 @@ class Mapped:
         assert self.index.search("u", query) == right
 
 
+def nameless_maps(directory: Path) -> list[str]:
+    """Maps of files in a directory that have no name any more."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if str(directory) in line and line.endswith("(deleted)")]
+
+
 @pytest.fixture
 def mapped(tmp_path: Path) -> Mapped:
     return Mapped(tmp_path)
@@ -110,6 +117,30 @@ def test_mapped_rows_stay_valid_when_their_file_is_replaced_and_closed(mapped: M
     mapped.snapshots.close()
     assert not mapped.file.exists()
     mapped.expect_exact()
+
+
+def test_after_a_forget_nothing_holds_the_bytes_of_the_file_that_went(mapped: Mapped) -> None:
+    (theirs,) = append(mapped.store, draft("theirs"), resource="v")
+    mapped.store.put_vectors([VectorRecord("v", theirs.seq, theirs.revision, mapped.vectors[[3]])])
+    plan = SnapshotPlan(rows_min=1, changed_rows_min=1, mapped=True)
+    snapshotting = Snapshotting(mapped.store, mapped.snapshots, mapped.index, "g", plan)
+    rows = [(name, mapped.store.load_partition(name)) for name in ("u", "v")]
+    mapped.snapshots.write(mapped.index.image_of(name, "g", row) for name, row in rows)
+    query = VectorQuery(mapped.vectors[7], 5)
+    for name in ("u", "v"):
+        mapped.index.reload(name)
+        mapped.index.search(name, query)
+    directory = mapped.file.parent
+    (before,) = directory.iterdir()
+    mapped.store.forget("u", ForgetTarget(message_ids=("m7",)))
+    snapshotting.forget("u")
+    assert not before.exists()
+    assert mapped.snapshots.resources() == {"v": 1}
+    assert nameless_maps(directory) != []  # the other resource still looks at it
+    snapshotting.work()
+    assert nameless_maps(directory) == []
+    mapped.expect_exact()
+    assert mapped.index.search("v", query).searchable == 1
 
 
 def test_pages_are_those_of_all_arrays_and_of_no_other_memory(tmp_path: Path) -> None:

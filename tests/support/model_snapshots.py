@@ -42,6 +42,9 @@ class ModelSnapshots:
     def resources(self) -> dict[str, int]:
         return {name: len(image.rows.seqs) for name, image in self.images.items()}
 
+    def take_moved(self) -> list[str]:
+        return []
+
     def rows_of(self, resource_id: str) -> int | None:
         return self.resources().get(resource_id)
 

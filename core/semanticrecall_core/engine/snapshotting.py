@@ -222,7 +222,10 @@ class Snapshotting:
         except SemanticRecallError as error:
             self._failed("snapshot_not_forgotten", error)
         if self._plan.mapped:
+            # What is in memory may be mapped from a file that is gone; so may others, whose turn
+            # comes in the background.
             self._map([resource_id])
+            self._wake.set()
 
     # ---- the thread ----
 
@@ -231,6 +234,8 @@ class Snapshotting:
         try:
             self._forget_waiting()
             self._answer_requests()
+            if self._plan.mapped:
+                self._map(self._snapshots.take_moved())
             if self._plan.interval_s:
                 self._write(self._due(), self._plan.rows_min)
         except Exception as error:
@@ -285,19 +290,19 @@ class Snapshotting:
     def _due(self) -> list[str]:
         """Resources to be imaged now, the most changed first."""
         plan, now = self._plan, self._clock()
-        imaged = self._snapshots.resources()
+        with self._lock:  # for a moment: the record's writer counts changes under it
+            all_changed = [
+                (r, c.rows, c.last) for r, c in self._changed.items() if r not in self._to_forget
+            ]
         found: list[tuple[int, str]] = []
-        with self._lock:
-            for resource_id, changed in self._changed.items():
-                rows = imaged.get(resource_id, 0)
-                quiet = self._stopping() or now - changed.last >= plan.quiet_s
-                due = (
-                    changed.rows >= plan.quiet_share_min * rows
-                    if quiet
-                    else changed.rows >= max(plan.changed_rows_min, plan.changed_share_min * rows)
-                )
-                if due and resource_id not in self._to_forget:
-                    found.append((-changed.rows, resource_id))
+        for resource_id, changed, last in all_changed:
+            rows = self._snapshots.rows_of(resource_id) or 0
+            if self._stopping() or now - last >= plan.quiet_s:
+                due = changed >= plan.quiet_share_min * rows
+            else:
+                due = changed >= max(plan.changed_rows_min, plan.changed_share_min * rows)
+            if due:
+                found.append((-changed, resource_id))
         found.sort()
         return [resource_id for _, resource_id in found]
 
@@ -323,8 +328,8 @@ class Snapshotting:
                 self._stopped.wait(GIVE_WAY_SECONDS)
                 continue
             _log.debug("snapshot_written", partitions=written)
-            if self._plan.mapped and not self._stopping():
-                self._map(list(taken))
+            if self._plan.mapped:
+                self._map([*taken, *self._snapshots.take_moved()])
 
     def _images(
         self, waiting: deque[str], taken: dict[str, int], rows_min: int
@@ -383,6 +388,8 @@ class Snapshotting:
     def _map(self, resource_ids: Sequence[str]) -> None:
         """Let the images take the place of the rows in memory."""
         for resource_id in resource_ids:
+            if self._stopping():
+                return
             started = time.monotonic()
             try:
                 self._partitions.reload(resource_id)

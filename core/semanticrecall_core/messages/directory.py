@@ -7,6 +7,8 @@ Files (all mode 0600 in a directory of mode 0700):
   recall.db  the record (schema.py), with `recall.db-wal` and `recall.db-shm`. Opened by SQLite
              alone: closing any other descriptor of it would drop SQLite's own POSIX locks.
   MARK       the high-water mark (high_water_mark.py).
+  snapshots  files of partitions (docs/snapshots.md). Derived: nothing is lost with them, and they
+             are not watched.
   BALLAST    zeros that are given up when the disk is full, so that forgetting still works.
 
 A file that is deleted or replaced while it is open goes on to be written, and nobody will ever read

@@ -63,6 +63,7 @@ class FileSnapshotStore:
         self._live: dict[SealedFile, _Live] = {}
         self._doomed: set[Path] = set()  # to be removed; tried again until it works
         self._unknown: list[Path] = []  # named like ours, but it cannot be told whose they are
+        self._moved: set[str] = set()
         self._next_number = 1
         self._damaged = 0
         self._closed = False
@@ -128,6 +129,12 @@ class FileSnapshotStore:
         """See `SnapshotStore.resources`."""
         newest = self._newest.copy()
         return {resource_id: file.rows_of(resource_id) for resource_id, file in newest.items()}
+
+    def take_moved(self) -> list[str]:
+        """See `SnapshotStore.take_moved`."""
+        with self._writer:
+            moved, self._moved = self._moved, set()
+        return list(moved)
 
     def rows_of(self, resource_id: str) -> int | None:
         """See `SnapshotStore.rows_of`. A damaged or replaced block is there until it is forgotten.
@@ -244,6 +251,8 @@ class FileSnapshotStore:
                     continue
                 if not new.copy(file, resource_id):
                     self._give_up(resource_id, file)
+                elif self._mapped:
+                    self._moved.add(resource_id)
 
     def _rewrite_without(self, gone: frozenset[str], holders: list[SealedFile]) -> None:
         """Put the other live blocks of these files into a new one; without it where that fails."""

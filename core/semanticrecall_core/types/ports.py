@@ -381,6 +381,13 @@ class SnapshotStore(Protocol):
         """The resources that have an image, and its rows."""
         ...
 
+    def take_moved(self) -> list[str]:
+        """Resources whose images were copied into another file since this was last asked.
+
+        What is mapped from the old one keeps its bytes on the disk until it is read anew.
+        """
+        ...
+
     def rows_of(self, resource_id: str) -> int | None:
         """Rows of a resource's image; 0 also where there is none to give but bytes may be left.
 
