@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import apsw
 
@@ -138,8 +138,9 @@ class _AppendStep:
     def read(self, ids: Sequence[str]) -> None:
         """Look up the rows that these ids have now."""
         if self._resource_key is not None:
-            rows = self._connection.execute(_ON_RECORD, (self._resource_key, keys.id_array(ids)))
-            self._on_record = {ids[row[0] - 1]: _Row(*row[1:]) for row in rows}
+            found = self._connection.execute(_ON_RECORD, (self._resource_key, keys.id_array(ids)))
+            rows = cast("Iterator[tuple[Any, ...]]", found)
+            self._on_record = {ids[int(row[0]) - 1]: _Row(*row[1:]) for row in rows}
 
     def take(self, draft: MessageDraft, content: bytes) -> Status:
         """Decide what a draft does; makes its thread where it will be written."""
