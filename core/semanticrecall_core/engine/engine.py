@@ -209,7 +209,7 @@ class Engine:
         call that was broken off in between.
         """
         outcome = self._store.forget(resource_id, target)
-        if self._snapshotting is not None and outcome.seqs:
+        if self._snapshotting is not None:
             self._snapshotting.forget(resource_id)
         if target.everything or outcome.texts_left_out or not outcome.seqs:
             cache_entries = self._embedder.forget_owner(resource_id)
