@@ -134,7 +134,13 @@ class Engine:
         self._backlog.start()
         if self._snapshotting is not None:
             self._snapshotting.start()
-        _log.info("engine_started", pending=self._backlog.total(), partitions_warmed=warmed)
+        snapshots = self.snapshot_stats()
+        _log.info(
+            "engine_started",
+            pending=self._backlog.total(),
+            partitions_warmed=warmed,
+            partitions_in_snapshots=0 if snapshots is None else snapshots.partitions,
+        )
 
     def warm_up(self, text: str, budget: CallBudget) -> None:
         """Recall from nobody's memory, so that the first real recall is as fast as the next."""

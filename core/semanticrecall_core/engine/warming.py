@@ -18,6 +18,9 @@ from semanticrecall_core.types.errors import SemanticRecallError
 from semanticrecall_core.types.ports import MessageStore, VectorIndex
 from semanticrecall_core.types.values import VectorQuery
 
+PAUSE_SHARE = 4
+"""Pauses, in times of the work: reading a small partition is mostly work of the interpreter."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -85,8 +88,8 @@ class Warming:
             self._ended.set()
 
     def _give_way(self, worked_s: float) -> None:
-        """Once calls are served: the lowest priority, and a pause as long as the work."""
+        """Once calls are served: the lowest priority, and a fifth of one core at most."""
         if not self._serving.is_set():
             return
         lower_priority()
-        self._stopped.wait(worked_s)
+        self._stopped.wait(PAUSE_SHARE * worked_s)
