@@ -141,7 +141,7 @@ def _engine(settings: Settings, store: MessageStore, embedder: Embedder) -> Engi
         mapped=low,
     )
     snapshotting = Snapshotting(store, snapshots, index, embedder.generation, plan)
-    loader.tell_rows_read(snapshotting.rows_changed)
+    loader.tell_rows_read(snapshotting.rows_read)
     limits = EngineLimits(
         embed_threads=settings.backlog_threads or embedder.passages_at_once,
         answer_bytes_max=settings.answer_bytes_max,

@@ -50,7 +50,7 @@ class WithSnapshots:
         index = FaissVectorIndex(embedder.dimensions, loader, scale_clip=CLIP)
         plan = SnapshotPlan(interval_s=3600.0, rows_min=1)
         snapshotting = Snapshotting(store, snapshots, index, embedder.generation, plan)
-        loader.tell_rows_read(snapshotting.rows_changed)
+        loader.tell_rows_read(snapshotting.rows_read)
         limits = EngineLimits(warming=WarmingLimits(0.0, 0))
         self.engine = Engine(store, embedder, index, limits, snapshotting)
         self.engine.start()

@@ -86,7 +86,7 @@ class World:
         )
         self.store.subscribe(self.index)
         self.store.subscribe(self.snapshotting)
-        self.loader.tell_rows_read(self.snapshotting.rows_changed)
+        self.loader.tell_rows_read(self.snapshotting.rows_read)
         self._added = 0
 
     def add(self, count: int, resource: str = "u") -> None:
@@ -230,6 +230,15 @@ def test_rows_that_no_image_had_count_as_changed(world: World) -> None:
     assert world.work() == []
     world.load()
     assert world.work() == [["u"]]
+
+
+def test_a_small_partition_that_is_loaded_is_not_looked_at_again(world: World) -> None:
+    world.add(3)
+    world.now += 100
+    world.work()
+    world.load()
+    world.now += 100
+    assert world.work() == []
 
 
 def test_the_files_are_cut_by_rows(world: World) -> None:

@@ -77,7 +77,7 @@ class SnapshotsMachine(RuleBasedStateMachine):
         plan = replace(PLAN, mapped=mapped)
         self.snapshotting = Snapshotting(self.store, self.snapshots, self.index, generation, plan)
         self.store.subscribe(self.snapshotting)
-        loader.tell_rows_read(self.snapshotting.rows_changed)
+        loader.tell_rows_read(self.snapshotting.rows_read)
 
     # -- messages --
 

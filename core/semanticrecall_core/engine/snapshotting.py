@@ -9,7 +9,7 @@ Promises:
   - One thread of the lowest priority; it pauses as long as it works.
 
 What happened before the process ended badly is not known here: whoever loads a partition tells how
-many of its rows no image had (`rows_changed`), and that counts as if they had changed just now.
+many of its rows no image had (`rows_read`), and that counts as if they had changed just now.
 """
 
 from __future__ import annotations
@@ -197,6 +197,11 @@ class Snapshotting:
 
     def resource_changed(self, resource_id: str) -> None:
         """See CommitListener. Only vectors matter here."""
+
+    def rows_read(self, resource_id: str, rows: int) -> None:
+        """A load found so many rows in no image; see `PartitionLoader.tell_rows_read`."""
+        if rows >= self._plan.rows_min:  # else there is nothing to be won
+            self.rows_changed(resource_id, rows)
 
     def rows_changed(self, resource_id: str, rows: int) -> None:
         """So many rows of a resource are not as its image has them."""
