@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.typing import NDArray
@@ -234,3 +235,4 @@ def damaged(folder: Path, rng: np.random.Generator) -> None:
 
 
 TestSnapshots = SnapshotsMachine.TestCase
+TestSnapshots.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
