@@ -272,6 +272,7 @@ def content(answer: recall_pb2.RecallResponse) -> bytes:
     """The bytes of an answer without what tells of this one call: timings and the cache."""
     answer.info.ClearField("timings")
     answer.info.ClearField("cache_hit")
+    answer.info.ClearField("answer_cache_hit")
     return answer.SerializeToString(deterministic=True)
 
 

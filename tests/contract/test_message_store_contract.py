@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +110,28 @@ def test_any_difference_replaces_in_place(store: MessageStore, change: dict[str,
     assert found.create_time_ns == change.get("create_time_ns", 5)
     for name, value in change.items():
         assert getattr(found, name) == value
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "replaced"),
+    [
+        ({"text": "1"}, {"text": "2"}, "1"),
+        ({"text": "1"}, {"text": "1"}, None),
+        ({"text": "1"}, {"text": "1", "author": "bob"}, None),
+        ({"text": "1"}, {"text": "1", "role": Role.SYSTEM, "embeddable": False}, "1"),
+        ({"text": "1", "role": Role.SYSTEM, "embeddable": False}, {"text": "2"}, None),
+    ],
+)
+def test_the_text_that_an_edit_replaces_is_told(
+    store: MessageStore,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    replaced: str | None,
+) -> None:
+    (first,) = append(store, draft("a", **before))
+    assert first.replaced_text is None
+    (second,) = append(store, draft("a", **after))
+    assert second.replaced_text == replaced
 
 
 def test_an_id_given_twice_is_first_new_then_replaced(store: MessageStore) -> None:

@@ -56,8 +56,17 @@ def test_what_an_earlier_call_may_have_left_goes(running: Running, target: Forge
     running.engine.forget("u", ForgetTarget(thread_id="t"))
     before = cached(running)
     report = running.engine.forget("u", target)
-    assert (report.messages, report.cache_entries) == (0, 1)
+    # Counted where all was meant; a message that is not there has nothing to be counted.
+    assert (report.messages, report.cache_entries) == (0, int(target.everything))
     assert cached(running) == before - 1
+
+
+def test_an_edit_drops_what_was_made_from_the_old_text(running: Running) -> None:
+    before = cached(running)
+    running.add(draft("m1", "another sentence"))
+    assert cached(running) == before
+    assert not running.recall("sentence number 1").info.cache_hit
+    assert running.recall("another sentence").info.cache_hit
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,13 @@ class ModelStore:
         if self._revision == revision:
             self._tell_changed(resource_id)
         return [
-            AppendOutcome(row.seq, row.revision, status, self._is_pending(row))
+            AppendOutcome(
+                row.seq,
+                row.revision,
+                status,
+                self._is_pending(row),
+                _replaced_text(before.get(row.seq), row),
+            )
             for row, status in zip(rows, statuses, strict=True)
         ]
 
@@ -431,6 +437,12 @@ class ModelStore:
 
 def _same_to_embed(old: MessageDraft, new: MessageDraft) -> bool:
     return old.embeddable and new.embeddable and old.text == new.text
+
+
+def _replaced_text(old: _Row | None, new: _Row) -> str | None:
+    if old is None or not old.draft.embeddable or _same_to_embed(old.draft, new.draft):
+        return None
+    return old.draft.text
 
 
 def _size(row: _Row) -> int:

@@ -120,7 +120,7 @@ class Engine:
             self._backlog,
             RecallLimits(limits.answer_bytes_max, limits.filter_keys),
         )
-        self._index_messages = IndexUseCase(store, self._backlog)
+        self._index_messages = IndexUseCase(store, embedder, self._backlog)
         store.subscribe(index)
         if snapshotting is not None:
             store.subscribe(snapshotting)
@@ -217,8 +217,12 @@ class Engine:
         outcome = self._store.forget(resource_id, target)
         if self._snapshotting is not None:
             self._snapshotting.forget(resource_id)
-        if target.everything or outcome.texts_left_out or not outcome.seqs:
+        if target.everything or outcome.texts_left_out:
             cache_entries = self._embedder.forget_owner(resource_id)
+        elif not outcome.seqs:
+            # Nothing of what was named is there to be counted.
+            self._embedder.forget_owner(resource_id)
+            cache_entries = 0
         else:
             cache_entries = self._embedder.forget_texts(outcome.texts, resource_id)
         return ForgetReport(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from semanticrecall_core.engine.backlog import EmbeddingBacklog, WaitReport, Watch
 from semanticrecall_core.engine.read_token import make_read_token
-from semanticrecall_core.types.ports import MessageStore
+from semanticrecall_core.types.ports import Embedder, MessageStore
 from semanticrecall_core.types.values import (
     AppendOutcome,
     CallBudget,
@@ -85,8 +85,9 @@ class IndexTicket:
 class IndexUseCase:
     """Stores drafts and sees to it that they become searchable. Thread-safe."""
 
-    def __init__(self, store: MessageStore, backlog: EmbeddingBacklog) -> None:
+    def __init__(self, store: MessageStore, embedder: Embedder, backlog: EmbeddingBacklog) -> None:
         self._store = store
+        self._embedder = embedder
         self._backlog = backlog
 
     def __call__(
@@ -108,6 +109,9 @@ class IndexUseCase:
             self._backlog.check_room(sum(draft.embeddable for draft in drafts))
         outcomes = self._store.append(resource_id, drafts, budget) if drafts else []
         durable_us = (time.perf_counter_ns() - started) // 1000
+        replaced = [o.replaced_text for o in outcomes if o.replaced_text is not None]
+        if replaced:
+            self._embedder.forget_texts(replaced, resource_id)
         # A draft given twice in one call: only its last row is on record, so only that one waits.
         last = {outcome.seq: i for i, outcome in enumerate(outcomes)}
         pending = [

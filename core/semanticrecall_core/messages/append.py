@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import apsw
 
+from ..types.errors import CorruptDataError
 from ..types.ports import MessageCodec
 from ..types.values import AppendOutcome, MessageDraft, Status
 from . import keys
@@ -46,6 +47,7 @@ class _Plan:
     before: _Row | None
     after: _Row
     draft: MessageDraft
+    replaced_text: str | None = None
 
     @property
     def keeps_vectors(self) -> bool:
@@ -95,10 +97,16 @@ class Append:
         step.read([draft.id for draft in self._drafts])
         statuses = list(map(step.take, self._drafts, self._hashes))
         notices = step.write(self._generation_key)
-        rows = [step.plans[draft.id].after for draft in self._drafts]
+        plans = [step.plans[draft.id] for draft in self._drafts]
         outcomes = [
-            AppendOutcome(row.seq, row.revision, status, row.pending)
-            for row, status in zip(rows, statuses, strict=True)
+            AppendOutcome(
+                plan.after.seq,
+                plan.after.revision,
+                status,
+                plan.after.pending,
+                plan.replaced_text,
+            )
+            for plan, status in zip(plans, statuses, strict=True)
         ]
         changed = any(status is not Status.UNCHANGED for status in statuses)
         return Change(
@@ -208,7 +216,17 @@ class _AppendStep:
             self._bindings(plan),
         )
 
+    def _text_of(self, seq: int) -> str | None:
+        """The text on record; None where it cannot be read."""
+        row = self._connection.execute("SELECT encoded FROM messages WHERE seq = ?", (seq,))
+        try:
+            return self._codec.decode(row.get).text
+        except CorruptDataError:
+            return None
+
     def _update(self, plan: _Plan, before: _Row, generation_key: int, told: VectorNotices) -> None:
+        if before.embeddable and not plan.keeps_vectors:
+            plan.replaced_text = self._text_of(before.seq)
         self._connection.execute(
             "UPDATE messages SET thread_key = ?, role = ?, create_time_ns = ?, revision = ?,"
             " embeddable = ?, checksum = ?, content_hash = ?, text_hash = ?, id = ?, group_id = ?,"

@@ -164,12 +164,15 @@ class AppendOutcome:
     Attributes:
         status: INDEXED (new), REPLACED or UNCHANGED.
         pending: the row has text to embed and no vectors of the current generation yet.
+        replaced_text: the text to embed that the row had before, where it has another one now, or
+            none: what was made from it is of no use any more.
     """
 
     seq: int
     revision: int
     status: Status
     pending: bool
+    replaced_text: str | None = field(repr=False, default=None)
 
 
 @dataclass(frozen=True, slots=True)
