@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import guards
-from .command_line import parse_flags
-from .config import Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
+    from .config import Settings
     from .lifecycle import Parts
     from .logs import Logger
 
@@ -34,6 +33,9 @@ def serve_command(arguments: Sequence[str]) -> int:
     signals = guards.StopSignals()
     signals.install()
     guards.prepare_process()
+    with guards.importing():
+        from .command_line import parse_flags
+        from .config import SettingsError, load_settings
     fault = guards.environment_fault()
     if fault is not None:
         return _refuse(fault)
@@ -61,12 +63,14 @@ def serve(
         signals = guards.StopSignals()
         signals.install()
         guards.prepare_process()
-    from semanticrecall_core.embedding.threads import worker_threads
+    with guards.importing():
+        guards.import_log_library()
+        from semanticrecall_core.embedding.threads import worker_threads
 
-    from .assembly import default_parts
-    from .errors import code_places, exception_name, known_error
-    from .lifecycle import Sidecar, run_sidecar
-    from .logs import configure_logs
+        from .assembly import default_parts
+        from .errors import code_places, exception_name, known_error
+        from .lifecycle import Sidecar, run_sidecar
+        from .logs import configure_logs
 
     log = configure_logs(settings.log_level.value, settings.log_format.value)
     sidecar: Sidecar | None = None

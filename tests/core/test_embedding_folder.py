@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import save
@@ -260,3 +262,24 @@ def test_the_installed_models_folder_by_path() -> None:
     by_default = load_embedder(None, None, "cpu")
     by_path = load_embedder(model_folder(None), None, "cpu")
     assert by_path.generation == by_default.generation
+
+
+@pytest.mark.model
+def test_an_installed_models_folder_does_not_vouch_for_tensors_in_other_files(
+    tmp_path: Path,
+) -> None:
+    installed = model_folder(None)
+    manifest = json.loads((installed / "manifest.json").read_bytes())
+    model = onnx.load_model_from_string(tiny_model.graph())
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", "elsewhere"
+    graph = model.SerializeToString()
+    name = manifest["graphs"]["int8"]["file"]
+    manifest["files"][name]["sha256"] = hashlib.sha256(graph).hexdigest()
+    tokenizer = (installed / "tokenizer.json").read_bytes()
+    write(tmp_path, {name: graph, "manifest.json": manifest, "tokenizer.json": tokenizer})
+    with pytest.raises(ModelUnavailableError, match="other files"):
+        read_model_folder(tmp_path)

@@ -7,67 +7,71 @@ with RecallClient() as memory:
         print(m.score, m.message.text)
 """
 
-from .aio import AsyncRecallClient
-from .client import RecallClient
-from .connection import ClientOptions, Tls
-from .errors import (
-    AlreadyExistsError,
-    CancelledError,
-    DeadlineExceededError,
-    FailedPreconditionError,
-    FieldViolation,
-    InternalError,
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-    ResourceExhaustedError,
-    SemanticRecallError,
-    UnauthenticatedError,
-    UnavailableError,
-    UnimplementedError,
-)
-from .results import (
-    CacheStats,
-    Embedding,
-    EmbedResult,
-    Explain,
-    Finding,
-    ForgetResult,
-    IndexResult,
-    MessageOutcome,
-    RecalledMessage,
-    RecallInfo,
-    RecallResult,
-    RecallTimings,
-    ReembedProgress,
-    Snapshot,
-    SnapshotStats,
-    Stats,
-    ThreadSummary,
-    VerifySummary,
-)
-from .session import AsyncRecallSession, RecallSession
-from .values import (
-    ContextFormat,
-    EmbedRole,
-    GroupState,
-    IndexBatch,
-    ListOptions,
-    Message,
-    MessageFields,
-    Mode,
-    Ranking,
-    RecallOptions,
-    Role,
-    Scope,
-    Status,
-    Wait,
-    WhyEmpty,
-    assistant,
-    system,
-    tool,
-    user,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .aio import AsyncRecallClient
+    from .client import RecallClient
+    from .connection import ClientOptions, Tls
+    from .errors import (
+        AlreadyExistsError,
+        CancelledError,
+        DeadlineExceededError,
+        FailedPreconditionError,
+        FieldViolation,
+        InternalError,
+        InvalidArgumentError,
+        NotFoundError,
+        PermissionDeniedError,
+        ResourceExhaustedError,
+        SemanticRecallError,
+        UnauthenticatedError,
+        UnavailableError,
+        UnimplementedError,
+    )
+    from .results import (
+        CacheStats,
+        Embedding,
+        EmbedResult,
+        Explain,
+        Finding,
+        ForgetResult,
+        IndexResult,
+        MessageOutcome,
+        RecalledMessage,
+        RecallInfo,
+        RecallResult,
+        RecallTimings,
+        ReembedProgress,
+        Snapshot,
+        SnapshotStats,
+        Stats,
+        ThreadSummary,
+        VerifySummary,
+    )
+    from .session import AsyncRecallSession, RecallSession
+    from .values import (
+        ContextFormat,
+        EmbedRole,
+        GroupState,
+        IndexBatch,
+        ListOptions,
+        Message,
+        MessageFields,
+        Mode,
+        Ranking,
+        RecallOptions,
+        Role,
+        Scope,
+        Status,
+        Wait,
+        WhyEmpty,
+        assistant,
+        system,
+        tool,
+        user,
+    )
 
 __version__ = "0.1.0"
 
@@ -130,3 +134,28 @@ __all__ = [
     "tool",
     "user",
 ]
+
+_HOMES = ("values", "errors", "results", "session", "connection", "client", "aio")
+"""Where the names above are defined."""
+
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for one of these
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for.
+
+        The sidecar imports this package too, for the stubs in `semanticrecall.v1`, and would
+        otherwise load both clients at every start.
+        """
+        if name in _HOMES:
+            return import_module(f".{name}", __name__)
+        if name in __all__:
+            for home in _HOMES:
+                found = vars(import_module(f".{home}", __name__))
+                if name in found:
+                    globals()[name] = found[name]
+                    return found[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """The public names, imported or not."""
+        return sorted({*globals(), *__all__})

@@ -6,14 +6,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
-
-import onnx
+from typing import TYPE_CHECKING, Any
 
 from ..types.errors import ModelUnavailableError
-from .graph import GRAPH_BUILDER_VERSION
 from .manifest import ModelFiles, Probe
-from .spec import ModelSpec
+from .spec import GRAPH_BUILDER_VERSION, ModelSpec
+
+if TYPE_CHECKING:
+    import onnx
 
 TEXT_RULES_VERSION = 1
 """Grows when the same text is prepared or cut in another way, so that its vectors differ."""
@@ -82,8 +82,11 @@ class EncoderModel:
 def refuse_external_data(graph: bytes) -> None:
     """Raise ModelUnavailableError for a graph that is unreadable or keeps tensors in other files.
 
-    Such files are outside the digest, and their paths come from the graph (CVE-2024-27318).
+    Such files are outside the digest, and their paths come from the graph (CVE-2024-27318). For
+    graphs that others wrote: ours have none, and their digest says that they are ours.
     """
+    import onnx  # not needed for graphs of ours; takes as long to import as a model to open
+
     try:
         model = onnx.load_model_from_string(graph)
     except Exception as error:  # protobuf's DecodeError has no common public base

@@ -78,7 +78,9 @@ def read_model_folder(folder: Path, cache_dir: Path | None = None) -> EncoderMod
     if not folder.is_dir():
         raise ModelUnavailableError(f"{folder} is not a folder")
     if (folder / MANIFEST).is_file():
-        return EncoderModel.of_files(find_model(folder=folder))
+        installed = EncoderModel.of_files(find_model(folder=folder))
+        refuse_external_data(installed.graph)  # the digest is the folder's own word
+        return installed
     pipeline = read_pipeline(folder)
     onnx_path = next((p for n in ONNX_PLACES if (p := pipeline.files / n).is_file()), None)
     model = (

@@ -20,7 +20,8 @@ Add and LayerNormalization are left apart on purpose: onnxruntime's SkipLayerNor
 of a run. Open sessions with the optimizer `SkipLayerNormFusion` disabled.
 
 The same weights, maxima and options give the same bytes on every machine: nothing here depends on
-the order of a sum, and smoothing factors lie on a grid of sixteenth powers of two.
+the order of a sum, and smoothing factors lie on a grid of sixteenth powers of two. A change that
+changes the bytes needs another `spec.GRAPH_BUILDER_VERSION`.
 """
 
 from __future__ import annotations
@@ -36,9 +37,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .spec import Pooling, Quantisation
 from .weights import BertWeights, Floats, LayerWeights
-
-GRAPH_BUILDER_VERSION = 1
-"""Grows with every change that changes the bytes; a graph of another version is rebuilt."""
 
 SMOOTHING_ALPHA = 0.75
 """How much of an activation's spread moves into the weights. Mean cosine to fp32 on the golden

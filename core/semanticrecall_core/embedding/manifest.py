@@ -38,9 +38,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ..types.errors import ModelUnavailableError
-from .graph import GRAPH_BUILDER_VERSION
 from .runtime_environment import onnxruntime
-from .spec import QUANTISATIONS, ModelSpec, Quantisation
+from .spec import GRAPH_BUILDER_VERSION, QUANTISATIONS, ModelSpec, Quantisation
 from .weights import Floats
 
 MANIFEST = "manifest.json"

@@ -8,43 +8,33 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import platformdirs
 
 from ..types.errors import ModelUnavailableError, NotFoundError
-from .calibration import (
-    PlainRunner,
-    Progress,
-    calibration_texts,
-    measure_maxima,
-    reference_vectors,
-    shipped_maxima,
-)
-from .graph import GRAPH_BUILDER_VERSION, GraphOptions, build_graph
 from .manifest import (
     CONFIG,
     INSTALL_COMMAND,
     MANIFEST,
     TOKENIZER,
     WEIGHTS,
-    GraphEntry,
     Manifest,
     ModelFiles,
-    cpu_fingerprint,
     damaged,
     read_manifest,
     read_verified,
     sha256_hex,
     write_atomic,
 )
-from .self_test import SELF_TEST_TEXTS, shipped_reference
-from .sources import fetch_official_files, pinned_digests, require_source
+from .sources import Sources, fetch_official_files, pinned_digests, require_source
 from .spec import DEFAULT_MODEL, QUANTISATIONS, ModelSpec, Quantisation
-from .weights import Floats, parse_config, parse_weights
+from .weights import parse_config
+
+if TYPE_CHECKING:
+    from .calibration import Progress
 
 MAX_MODELS_LISTED = 1_000
 OWN_FOLDER_PREFIX = "folder-"
@@ -80,15 +70,6 @@ class FileCheck:
     file: str
     size_bytes: int
     problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sources:
-    """Verified bytes that a graph is made from."""
-
-    weights: bytes
-    tokenizer: bytes
-    config: bytes
 
 
 def default_cache_dir() -> Path:
@@ -132,10 +113,12 @@ def install_model(
         files = fetch_official_files(spec, folder, source, progress)
         for name, data in files.items():
             write_atomic(folder / name, data)
-        kept = _Sources(files[WEIGHTS], files[TOKENIZER], files[CONFIG])
+        kept = Sources(files[WEIGHTS], files[TOKENIZER], files[CONFIG])
     if manifest is None or not _graph_is_sound(manifest, folder, quantisation):
+        from .building import build  # with the libraries that write graphs; serving needs none
+
         official = {WEIGHTS: kept.weights, TOKENIZER: kept.tokenizer, CONFIG: kept.config}
-        manifest = _build(folder, spec, kept, manifest, official, progress)
+        manifest = build(folder, spec, kept, manifest, official, progress)
     return _model_files(spec, folder, manifest, folder / TOKENIZER)
 
 
@@ -191,7 +174,7 @@ def prepare_folder(
     Raises:
         ModelUnavailableError: a file is missing, of another digest, or not of the BERT family.
     """
-    sources = _Sources(
+    sources = Sources(
         weights=_read_own(folder / WEIGHTS, spec.weights_sha256),
         tokenizer=_read_own(folder / TOKENIZER, spec.tokenizer_sha256),
         config=_read_own(folder / CONFIG, spec.config_sha256),
@@ -217,8 +200,10 @@ def prepare_folder(
     place = (cache_dir or default_cache_dir()) / f"{OWN_FOLDER_PREFIX}{key}"
     manifest = _manifest_or_none(place)
     if manifest is None or not _graph_is_sound(manifest, place, whole.quantisation):
+        from .building import build  # see `install_model`
+
         _make_folder(place)
-        manifest = _build(place, whole, sources, manifest, {}, progress)
+        manifest = build(place, whole, sources, manifest, {}, progress)
     return _model_files(whole, place, manifest, folder / TOKENIZER)
 
 
@@ -330,12 +315,12 @@ def _read_own(path: Path, sha256: str) -> bytes:
         ) from error
 
 
-def _official_files_kept(spec: ModelSpec, folder: Path) -> _Sources | None:
+def _official_files_kept(spec: ModelSpec, folder: Path) -> Sources | None:
     try:
         kept = {name: read_verified(folder / name, d) for name, d in pinned_digests(spec).items()}
     except ModelUnavailableError:
         return None
-    return _Sources(kept[WEIGHTS], kept[TOKENIZER], kept[CONFIG])
+    return Sources(kept[WEIGHTS], kept[TOKENIZER], kept[CONFIG])
 
 
 def _graph_is_sound(manifest: Manifest, folder: Path, quantisation: Quantisation) -> bool:
@@ -347,67 +332,6 @@ def _graph_is_sound(manifest: Manifest, folder: Path, quantisation: Quantisation
     except ModelUnavailableError:
         return False
     return True
-
-
-def _reference(spec: ModelSpec, texts: tuple[str, ...], compute: Callable[[], Floats]) -> Floats:
-    shipped = shipped_reference(spec.weights_sha256, texts)
-    return compute() if shipped is None else shipped
-
-
-def _build(
-    folder: Path,
-    spec: ModelSpec,
-    sources: _Sources,
-    before: Manifest | None,
-    official: dict[str, bytes],
-    progress: Progress | None,
-) -> Manifest:
-    """Build a graph, try it, and write graph and manifest."""
-    weights = parse_weights(sources.weights, parse_config(sources.config))
-    tokens = min(spec.max_tokens, weights.config.positions)
-    maxima = None
-    if spec.quantisation == "int8":
-        maxima = shipped_maxima(spec.weights_sha256)
-        if maxima is None:
-            texts = calibration_texts()
-            maxima = measure_maxima(weights, sources.tokenizer, tokens, texts, progress)
-    if progress is not None:
-        progress("build", 0, 2)
-    options = GraphOptions(spec.pooling, spec.normalize, spec.quantisation)
-    reference = _reference(
-        spec,
-        SELF_TEST_TEXTS,
-        lambda: reference_vectors(
-            weights, sources.tokenizer, tokens, spec.pooling, SELF_TEST_TEXTS
-        ),
-    )
-    # The recorded vectors come from the graph without a mask: on one text both are the same.
-    plain = build_graph(weights, options, maxima)
-    masked = spec.quantisation == "fp32"
-    graph = build_graph(weights, dataclasses.replace(options, masked=True)) if masked else plain
-    if progress is not None:
-        progress("build", 1, 2)
-    runner = PlainRunner(plain, sources.tokenizer, tokens)
-    recorded = np.stack([runner.embed(text) for text in SELF_TEST_TEXTS])
-    file = f"{spec.quantisation}.onnx"
-    entry = GraphEntry(
-        file=file,
-        builder=GRAPH_BUILDER_VERSION,
-        cpu=cpu_fingerprint(),
-        texts=SELF_TEST_TEXTS,
-        reference=reference,
-        recorded=recorded,
-    )
-    write_atomic(folder / file, graph)
-    manifest = before or Manifest(spec.name, spec.revision, {}, {}, {})
-    for name, data in {**official, file: graph}.items():
-        manifest.digests[name] = sha256_hex(data)
-        manifest.sizes[name] = len(data)
-    manifest.graphs[spec.quantisation] = entry
-    manifest.write(folder)
-    if progress is not None:
-        progress("build", 2, 2)
-    return manifest
 
 
 def _model_files(

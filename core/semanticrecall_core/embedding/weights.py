@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
 from ..types.errors import ModelUnavailableError
 
@@ -201,6 +199,9 @@ def parse_weights(safetensors: bytes, config: BertConfig) -> BertWeights:
     Raises:
         ModelUnavailableError: not safetensors, a tensor missing, or of another shape or type.
     """
+    from safetensors import SafetensorError  # only where a graph is built
+    from safetensors.numpy import load
+
     try:
         tensors = _Tensors(load(safetensors))
     except (SafetensorError, KeyError) as error:
