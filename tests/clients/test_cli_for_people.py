@@ -84,15 +84,16 @@ def test_what_is_not_in_this_version_is_marked(
 
 
 def test_what_to_install_depends_on_the_command() -> None:
-    def told(*arguments: str) -> str:
+    def told(*arguments: str, missing: str = "typer") -> str:
         code = (
-            "import sys; sys.modules['typer'] = None; from semanticrecall.cli import main; main()"
+            f"import sys; sys.modules[{missing!r}] = None; "
+            "from semanticrecall.cli import main; main()"
         )
         command = [sys.executable, "-c", code, *arguments]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         return result.stderr
 
-    assert "'semanticrecall-sidecar[server]'" in told("serve")
+    assert "'semanticrecall-sidecar[server]'" in told("serve", missing="pydantic")
     assert "'semanticrecall-sidecar[server]'" in told("model", "install")
     assert "'semanticrecall-sidecar[cli]'" in told("recall", "u", "q")
 

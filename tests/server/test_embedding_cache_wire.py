@@ -128,8 +128,10 @@ def test_forgetting_everything_drops_queries_too(tmp_path: Path) -> None:
 def test_a_forget_sent_again_drops_what_the_first_may_have_left(tmp_path: Path) -> None:
     with running(tmp_path, parts()) as server:
         recall(server, QUERY)
+        assert cache(server).entries == 1
         gone = forget(server, message_ids=recall_pb2.MessageIds(ids=["m0"]))
-        assert (gone.messages, gone.cache_entries) == (0, 1)
+        assert (gone.messages, gone.cache_entries) == (0, 0)
+        assert cache(server).entries == 0
 
 
 def test_a_thread_given_away_leaves_nothing_in_its_first_owners_cache(tmp_path: Path) -> None:

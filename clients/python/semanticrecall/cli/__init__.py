@@ -12,11 +12,18 @@ from __future__ import annotations
 
 import sys
 
+from .plugins import plugins, run_plugin
+
 _SERVER_COMMANDS = ("serve", "model", "demo")
 
 
 def main() -> None:
     """Entry point of `semanticrecall`."""
+    if sys.argv[1:2] == ["serve"]:
+        # A sidecar needs nothing of the other commands, which take longer to import than it does.
+        for found in plugins():
+            if found.name == "serve":
+                sys.exit(run_plugin(found, sys.argv[2:]))
     try:
         from .app import run
     except ModuleNotFoundError as error:

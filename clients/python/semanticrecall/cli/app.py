@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from importlib.metadata import EntryPoint
 
 import typer
 
 from .. import __version__
 from . import care, demo, files, forgetting, memory
 from .help import Group
+from .plugins import plugins, run_plugin
 
-PLUGINS = "semanticrecall.commands"
 INTERRUPTED = 130
 SERVER_HELP = {
     "serve": "Start a sidecar.",
@@ -56,18 +55,7 @@ def _add_plugin(found: EntryPoint) -> None:
     """A command of another package, which is imported when it is used and not before."""
 
     def run(context: typer.Context) -> None:
-        try:
-            status = cast("int", found.load()(list(context.args)))
-        except ModuleNotFoundError as error:
-            name = (error.name or "").split(".")[0]
-            if not name or name.startswith("semanticrecall"):
-                raise
-            sys.stderr.write(
-                f"semanticrecall: `{found.name}` needs {name}: "
-                "pip install 'semanticrecall-sidecar[server]'\n"
-            )
-            raise typer.Exit(2) from None
-        raise typer.Exit(status)
+        raise typer.Exit(run_plugin(found, context.args))
 
     app.command(
         found.name,
@@ -83,7 +71,7 @@ memory.register(app)
 forgetting.register(app)
 files.register(app)
 care.register(app)
-for _entry in sorted(entry_points(group=PLUGINS), key=lambda entry: entry.name):
+for _entry in plugins():
     _add_plugin(_entry)
 
 
