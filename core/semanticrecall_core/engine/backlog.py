@@ -185,6 +185,7 @@ class EmbeddingBacklog:
     def add(self, rows: Iterable[PendingRow]) -> None:
         """Take over rows that are on disk and pending; a newer revision replaces an older one."""
         with self._lock:
+            before = self._added
             for row in rows:
                 known = self._entries.get(row.seq)
                 if (
@@ -205,7 +206,7 @@ class EmbeddingBacklog:
                     if waits.covers(entry):
                         waits.watch.expect(1)
                 self._ready.append(entry)
-            self._work.notify_all()
+            self._work.notify(self._added - before)
 
     def pending(self, resource_id: str) -> int:
         """Rows of a resource that are known not to be searchable yet."""
