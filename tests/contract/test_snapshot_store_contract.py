@@ -87,6 +87,38 @@ def test_what_is_forgotten_is_not_there_and_others_are(snapshots: SnapshotStore)
     assert snapshots.resources() == {"v": 3}
 
 
+def test_what_is_withdrawn_is_not_given_until_it_is_written_again(
+    snapshots: SnapshotStore,
+) -> None:
+    snapshots.write([image("u"), image("v")])
+    snapshots.withdraw(["u", "never there"])
+    assert snapshots.read("u") is None
+    assert snapshots.resources() == {"v": 3}
+    assert same(snapshots.read("v"), image("v"))
+    snapshots.write([image("u", seed=1)])
+    assert same(snapshots.read("u"), image("u", seed=1))
+
+
+def test_whose_rows_there_may_be(snapshots: SnapshotStore) -> None:
+    snapshots.write([image("u", 20), image("v")])
+    assert snapshots.seqs_of("u").tolist() == sorted(image("u", 20).rows.seqs.tolist())
+    assert snapshots.seqs_of("u").dtype == np.int64
+    snapshots.forget(["u"])
+    assert snapshots.seqs_of("u").tolist() == snapshots.seqs_of("w").tolist() == []
+    assert len(snapshots.seqs_of("v")) == 3
+
+
+def test_an_image_in_use_stays_as_it_was_while_others_are_forgotten(
+    snapshots: SnapshotStore,
+) -> None:
+    snapshots.write([image("u", 50), image("v", 50)])
+    given = snapshots.read("u")
+    snapshots.forget(["v"])
+    assert same(given, image("u", 50))
+    assert same(snapshots.read("u"), image("u", 50))
+    assert snapshots.read("v") is None
+
+
 def test_what_was_forgotten_can_be_written_again(snapshots: SnapshotStore) -> None:
     snapshots.write([image("u")])
     snapshots.forget(["u"])

@@ -2,89 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from semanticrecall_core.engine import Engine, EngineLimits
-from semanticrecall_core.engine.partition_loading import ImageForm, PartitionLoader
-from semanticrecall_core.engine.snapshotting import SnapshotPlan, Snapshotting
-from semanticrecall_core.engine.warming import WarmingLimits
-from semanticrecall_core.snapshots import FileSnapshotStore
 from semanticrecall_core.types.errors import UnavailableError
+from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import (
     CallBudget,
     ForgetTarget,
-    RecallQuery,
-    Wait,
 )
 from semanticrecall_core.vectors import FaissVectorIndex
+from support.engine_with_snapshots import WAIT_S, WithSnapshots
 from support.fake_embedder import FakeEmbedder
-from support.running_engine import draft, hit_ids
 from support.stored_messages import open_store
-
-WAIT_S = 30.0
-CLIP = 0.9
-TEXTS = {"m1": "the dog is called Biscuit", "m2": "the boiler leaks", "m3": "a train to Lisbon"}
-
-
-class WithSnapshots:
-    """An engine over a directory, that reads nothing ahead."""
-
-    def __init__(self, home: Path) -> None:
-        self.folder = home / "snapshots"
-        embedder = FakeEmbedder()
-        store = open_store(home / "data", generation=embedder.generation)
-        self.rows_read: list[str] = []
-        read = store.load_partition
-
-        def load_partition(resource_id: str):  # type: ignore[no-untyped-def]
-            self.rows_read.append(resource_id)
-            return read(resource_id)
-
-        store.load_partition = load_partition  # type: ignore[method-assign]
-        snapshots = FileSnapshotStore(self.folder, store_id=store.store_id, mapped=False)
-        form = ImageForm(embedder.generation, embedder.dimensions, CLIP, mapped=False)
-        loader = PartitionLoader(store, snapshots, form)
-        index = FaissVectorIndex(embedder.dimensions, loader, scale_clip=CLIP)
-        plan = SnapshotPlan(interval_s=3600.0, rows_min=1)
-        snapshotting = Snapshotting(store, snapshots, index, embedder.generation, plan)
-        loader.tell_rows_read(snapshotting.rows_read)
-        limits = EngineLimits(warming=WarmingLimits(0.0, 0))
-        self.engine = Engine(store, embedder, index, limits, snapshotting)
-        self.engine.start()
-
-    def add(self, resource: str = "u", thread: str = "t") -> None:
-        drafts = [draft(name, text, thread_id=thread) for name, text in TEXTS.items()]
-        budget = CallBudget.of_seconds(WAIT_S)
-        self.engine.index(resource, drafts, Wait.SEARCHABLE, budget)
-
-    def imaged(self) -> int:
-        stats = self.engine.snapshot_stats()
-        assert stats is not None
-        return stats.partitions
-
-    def recall(self, text: str, resource: str = "u") -> list[str]:
-        query = RecallQuery(resource, text, top_k=1, before=0, after=0)
-        return hit_ids(self.engine.recall(query, CallBudget.of_seconds(WAIT_S)))
-
-    def snapshot(self) -> None:
-        self.engine.create_snapshot(CallBudget.of_seconds(WAIT_S))
 
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[WithSnapshots]:
-    made = WithSnapshots(tmp_path)
+    made = WithSnapshots(tmp_path).start()
     yield made
     made.engine.stop()
 
 
 def test_a_stop_writes_and_a_start_reads_the_snapshot(tmp_path: Path) -> None:
-    first = WithSnapshots(tmp_path)
+    first = WithSnapshots(tmp_path).start()
     first.add()
     first.engine.stop()
-    second = WithSnapshots(tmp_path)
+    second = WithSnapshots(tmp_path).start()
     assert second.imaged() == 1
     assert second.recall("what is the dog called") == ["m1"]
     assert second.rows_read == []
@@ -116,6 +63,30 @@ def test_a_forget_leaves_no_image_of_its_resource(
     assert running.imaged() == 1 + kept
 
 
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_forget_overwrites_what_it_forgets_and_rewrites_no_file(
+    tmp_path: Path, mapped: bool
+) -> None:
+    running = WithSnapshots(tmp_path, mapped=mapped).start()
+    running.add("u")
+    running.add("v", {"n1": "an allergy to nuts", "n2": "her sister lives in Oslo"})
+    running.snapshot()
+    for _ in range(2):  # both are in memory, or mapped
+        assert running.recall("what is the dog called") == ["m1"]
+        assert running.recall("her sister", "v") == ["n2"]
+    files = [(path, path.stat().st_ino) for path in running.folder.iterdir()]
+    gone, kept = running.image("u"), running.image("v")
+    assert running.on_disk(gone)
+    running.engine.forget("u", ForgetTarget(message_ids=("m1",)))
+    assert not running.on_disk(gone)
+    assert running.on_disk(kept)
+    assert [(path, path.stat().st_ino) for path in running.folder.iterdir()] == files
+    assert running.recall("what is the dog called") != ["m1"]
+    assert running.recall("a train to Lisbon") == ["m3"]
+    assert running.recall("her sister", "v") == ["n2"]
+    running.engine.stop()
+
+
 def test_a_move_leaves_no_image_of_the_resource_it_left(running: WithSnapshots) -> None:
     running.add()
     running.snapshot()
@@ -135,3 +106,56 @@ def test_an_engine_without_snapshots_says_so(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError):
         engine.create_snapshot(CallBudget.of_seconds(WAIT_S))
     engine.stop()
+
+
+# --- what a process left that ended between the record's Forget and the snapshots' ---------------
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda store: store.forget("u", ForgetTarget(message_ids=("m1",))),
+        lambda store: store.forget("u", ForgetTarget(everything=True)),
+        lambda store: store.transfer_thread("u", "t", "w"),
+    ],
+    ids=["a message", "everything", "a move"],
+)
+def test_images_that_have_what_the_record_has_not_are_forgotten_after_a_start(
+    tmp_path: Path, change: Callable[[MessageStore], object], mapped: bool
+) -> None:
+    first = WithSnapshots(tmp_path, mapped=mapped).start()
+    first.add("u")
+    first.add("v", {"n1": "an allergy to nuts", "n2": "her sister lives in Oslo"})
+    first.snapshot()
+    gone, kept = first.image("u"), first.image("v")
+    first.snapshotting.stop()  # it would write anew what the change left
+    change(first.store)
+    first.engine.stop()
+    assert first.on_disk(gone)
+
+    second = WithSnapshots(tmp_path, mapped=mapped)
+    forgotten = second.forgotten()
+    second.start()
+    assert forgotten.acquire(timeout=WAIT_S)
+    assert second.recall("her sister", "v") == ["n2"]
+    second.engine.stop()
+    assert not second.on_disk(gone)
+    assert second.on_disk(kept)
+    assert not forgotten.acquire(blocking=False)  # nothing else was
+
+
+def test_images_that_only_lack_something_are_kept_at_a_start(tmp_path: Path) -> None:
+    first = WithSnapshots(tmp_path).start()
+    first.add("u")
+    first.snapshot()
+    first.snapshotting.stop()
+    first.add("u", {"m4": "a cat called Pixel"})
+    first.engine.stop()
+    second = WithSnapshots(tmp_path)
+    forgotten = second.forgotten()
+    second.snapshotting._forget_unrecorded()
+    assert second.snapshots.resources() == {"u": 3}
+    assert not forgotten.acquire(blocking=False)
+    assert second.start().recall("a cat called Pixel") == ["m4"]
+    second.engine.stop()

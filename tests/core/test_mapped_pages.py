@@ -119,7 +119,10 @@ def test_mapped_rows_stay_valid_when_their_file_is_replaced_and_closed(mapped: M
     mapped.expect_exact()
 
 
-def test_after_a_forget_nothing_holds_the_bytes_of_the_file_that_went(mapped: Mapped) -> None:
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_a_forget_leaves_no_bytes_in_a_file_nor_in_one_without_a_name(
+    mapped: Mapped, looked_at: bool
+) -> None:
     (theirs,) = append(mapped.store, draft("theirs"), resource="v")
     mapped.store.put_vectors([VectorRecord("v", theirs.seq, theirs.revision, mapped.vectors[[3]])])
     plan = SnapshotPlan(rows_min=1, changed_rows_min=1, mapped=True)
@@ -132,11 +135,15 @@ def test_after_a_forget_nothing_holds_the_bytes_of_the_file_that_went(mapped: Ma
         mapped.index.search(name, query)
     directory = mapped.file.parent
     (before,) = directory.iterdir()
+    assert mapped.vectors[7].tobytes() in before.read_bytes()
     mapped.store.forget("u", ForgetTarget(message_ids=("m7",)))
+    image = mapped.snapshots.read("u") if looked_at else None
     snapshotting.forget("u")
-    assert not before.exists()
+    assert before.exists() is not looked_at  # then it cannot be overwritten
     assert mapped.snapshots.resources() == {"v": 1}
-    assert nameless_maps(directory) != []  # the other resource still looks at it
+    assert mapped.vectors[7].tobytes() not in b"".join(map(Path.read_bytes, directory.iterdir()))
+    assert (nameless_maps(directory) != []) is looked_at  # so does the other resource
+    del image
     snapshotting.work()
     assert nameless_maps(directory) == []
     mapped.expect_exact()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import xxhash
 
-from semanticrecall_core.snapshots import FileSnapshotStore
 from semanticrecall_core.snapshots.compaction import (
     FILES_MAX,
     LARGE_BYTES,
@@ -23,72 +19,15 @@ from semanticrecall_core.snapshots.compaction import (
 from semanticrecall_core.types.errors import InvalidArgumentError, UnavailableError
 from semanticrecall_core.types.values import PartitionImage, PartitionRows
 from support.model_snapshots import image, same
-
-STORE = "0123456789abcdef"
-
-
-def opened(directory: Path, *, store_id: str = STORE, mapped: bool = True) -> FileSnapshotStore:
-    return FileSnapshotStore(directory, store_id=store_id, mapped=mapped)
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(os.listdir(directory))
-
-
-def checksum(data: bytes) -> bytes:
-    return struct.pack("<Q", xxhash.xxh3_64_intdigest(data))
-
-
-def padded(data: bytes) -> bytes:
-    return data + b"\0" * (-len(data) % 64)
-
-
-def head(store_id: str = STORE, version: int = 1) -> bytes:
-    body = b"SRSNAPSH" + struct.pack("<I", version) + b"\0" * 4
-    body += hashlib.sha256(store_id.encode()).digest() + b"\0" * 8
-    return body + checksum(body)
-
-
-def whole_file(blocks: list[tuple[bytes, bytes, int, int, int]], first: bytes) -> bytes:
-    """A file of blocks, each with its resource id, generation's length, rows and dimensions."""
-    content, table, ids = first, b"", b""
-    for block, resource_id, generation_bytes, rows, dimensions in blocks:
-        table += struct.pack("<QQ", len(content), len(block)) + checksum(block)
-        table += struct.pack("<QIHH", rows, dimensions, len(resource_id), generation_bytes)
-        ids += resource_id
-        content += block
-    footer = first + table + ids
-    place = struct.pack("<QQQ", len(content), len(footer), len(blocks))
-    return content + footer + place + checksum(footer + place) + b"SRSNAPND"
-
-
-BY_HAND = PartitionImage(
-    resource_id="ü1",
-    generation="gen",
-    rows=PartitionRows(
-        seqs=np.array([1, 2], np.int64),
-        thread_keys=np.array([3, 4], np.int64),
-        times_ns=np.array([-5, 6], np.int64),
-        roles=np.array([1, 2], np.uint8),
-        chunks=np.array([0, 7], np.int64),
-        revisions=np.array([8, 9], np.int64),
-        vectors=np.array([[1.0, 0.0, -0.5], [0.25, 2.0, 0.0]], np.float32),
-        checksums=np.array([-1, 2**62], np.int64),
-    ),
-    codes=np.array([[1, 2, 3], [4, 5, 255]], np.uint8),
-    errors=np.array([0.5, 0.125], np.float32),
-    scale_clip=0.3,
+from support.snapshot_bytes import (
+    BLOCK_BY_HAND,
+    BY_HAND,
+    FILE_BY_HAND,
+    head,
+    names,
+    opened,
+    whole_file,
 )
-BLOCK_BY_HAND = padded(
-    b"SRPARTIT"
-    + struct.pack("<QIHHd", 2, 3, 3, 3, 0.3)
-    + b"\xc3\xbc1gen"
-    + struct.pack("<12q", 1, 2, 3, 4, -5, 6, 0, 7, 8, 9, -1, 2**62)
-    + struct.pack("<2f", 0.5, 0.125)
-    + bytes([1, 2])
-    + bytes([1, 2, 3, 4, 5, 255])
-) + padded(struct.pack("<6f", 1.0, 0.0, -0.5, 0.25, 2.0, 0.0))
-FILE_BY_HAND = whole_file([(BLOCK_BY_HAND, b"\xc3\xbc1", 3, 2, 3)], head())
 
 
 @pytest.mark.parametrize("mapped", [True, False])
@@ -167,8 +106,8 @@ def test_another_stores_file_is_kept_and_never_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        whole_file([(BLOCK_BY_HAND, b"\xc3\xbc1", 3, 2, 3)], head(version=2)),
-        head(version=2) + b"a form nobody knows",
+        whole_file([(BLOCK_BY_HAND, b"\xc3\xbc1", 3, 2, 3)], head(version=3)),
+        head(version=3) + b"a form nobody knows",
         FILE_BY_HAND[:-1],
         b"\0" * 64 + FILE_BY_HAND[64:],
         head(),
@@ -291,89 +230,6 @@ def test_an_image_that_does_not_fit_itself_is_refused(
     assert names(tmp_path) == ["0000000000000001.snapshot"]
 
 
-def canaries(given: PartitionImage) -> list[bytes]:
-    """Bytes of every section that stand nowhere else."""
-    columns = (given.rows.seqs, given.rows.times_ns, given.rows.checksums)
-    sections = (*columns, given.codes, given.errors, given.rows.vectors)
-    return [section.tobytes() for section in sections]
-
-
-def held(directory: Path, given: PartitionImage) -> bool:
-    content = b"".join((directory / name).read_bytes() for name in names(directory))
-    return any(canary in content for canary in canaries(given))
-
-
-def test_forgotten_bytes_are_gone_from_every_file(tmp_path: Path) -> None:
-    snapshots = opened(tmp_path)
-    older, newer = image("secret-person", 20, seed=1), image("secret-person", 20, seed=2)
-    snapshots.write([older, image("v", 20)])
-    snapshots.write([newer, image("w", 20)])
-    snapshots.write([image("x")])
-    untouched = (tmp_path / "0000000000000003.snapshot").stat()
-    assert held(tmp_path, older)
-    assert held(tmp_path, newer)
-    snapshots.forget(["secret-person"])
-    assert not held(tmp_path, older)
-    assert not held(tmp_path, newer)
-    content = b"".join((tmp_path / name).read_bytes() for name in names(tmp_path))
-    assert b"secret-person" not in content
-    again = opened(tmp_path)
-    assert again.resources() == {"v": 20, "w": 20, "x": 3}
-    assert all(same(again.read(name), image(name, 20)) for name in "vw")
-    assert (tmp_path / "0000000000000003.snapshot").stat().st_ino == untouched.st_ino
-
-
-def test_a_superseded_image_is_dropped_when_its_file_is_rewritten(tmp_path: Path) -> None:
-    snapshots = opened(tmp_path)
-    older = image("v", 20, seed=1)
-    snapshots.write([image("u"), older, image("w", 90)])
-    snapshots.write([image("v", 20, seed=2)])
-    snapshots.forget(["u"])
-    assert not held(tmp_path, older)
-    assert same(opened(tmp_path).read("v"), image("v", 20, seed=2))
-
-
-def test_forgetting_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
-    snapshots = opened(tmp_path)
-    snapshots.write([image("u")])
-    paths = [tmp_path, *tmp_path.iterdir()]
-    before = [path.stat().st_mtime_ns for path in paths]
-    snapshots.forget(["v", "w"])
-    snapshots.forget([])
-    assert [path.stat().st_mtime_ns for path in paths] == before
-
-
-def test_what_is_damaged_or_unknown_is_there_to_be_forgotten(tmp_path: Path) -> None:
-    given = image("u", 20)
-    opened(tmp_path).write([given, image("v")])
-    path = tmp_path / "0000000000000001.snapshot"
-    content = bytearray(path.read_bytes())
-    content[64 + 40] ^= 1
-    path.write_bytes(content)
-    snapshots = opened(tmp_path)
-    assert (snapshots.rows_of("u"), snapshots.rows_of("w")) == (20, None)
-    assert snapshots.read("u") is None
-    assert snapshots.rows_of("u") == 0
-    snapshots.forget(["u"])
-    assert not held(tmp_path, given)
-    assert (snapshots.rows_of("u"), snapshots.rows_of("v")) == (None, 3)
-
-    (tmp_path / "0000000000000099.snapshot").write_bytes(b"x" * 500)
-    again = opened(tmp_path)
-    assert (again.rows_of("u"), again.rows_of("v")) == (0, 3)
-    again.forget(["u"])
-    assert again.rows_of("u") is None
-
-
-def test_forgetting_everything_leaves_no_file(tmp_path: Path) -> None:
-    snapshots = opened(tmp_path)
-    snapshots.write([image("u"), image("v")])
-    snapshots.write([image("u")])
-    snapshots.forget(["u", "v"])
-    assert names(tmp_path) == []
-    assert snapshots.stats().bytes == 0
-
-
 def test_files_stay_few_and_dead_bytes_fewer_than_live_ones(tmp_path: Path) -> None:
     snapshots = opened(tmp_path)
     for turn in range(60):
@@ -449,30 +305,6 @@ def test_a_directory_that_vanished_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "snapshots").rmdir()
     assert snapshots.write([image("u")]) == 1
     assert same(opened(tmp_path / "snapshots").read("u"), image("u"))
-
-
-def test_forget_waits_for_the_write_that_runs_and_wins(tmp_path: Path) -> None:
-    """Images are taken under the lock, so that a forget can never be overtaken by an older one."""
-    snapshots = opened(tmp_path)
-    started, forgetting = threading.Event(), threading.Event()
-
-    def images() -> Iterator[PartitionImage]:
-        yield image("u")
-        started.set()
-        assert forgetting.wait(30)
-        yield image("v")
-
-    writer = threading.Thread(target=snapshots.write, args=[images()])
-    writer.start()
-    assert started.wait(30)
-    forgetter = threading.Thread(target=snapshots.forget, args=[["u"]])
-    forgetter.start()
-    forgetting.set()
-    writer.join(30)
-    forgetter.join(30)
-    assert not writer.is_alive()
-    assert not forgetter.is_alive()
-    assert snapshots.resources() == {"v": 3}
 
 
 def test_readers_see_whole_images_while_files_come_and_go(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from semanticrecall_core.snapshots import FileSnapshotStore, compaction, new_file
+from semanticrecall_core.snapshots import FileSnapshotStore, compaction, file_store, new_file
 from semanticrecall_core.types.values import PartitionImage
 from support.model_snapshots import ModelSnapshots, image, same
 
@@ -46,6 +46,7 @@ class Snapshots(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp())
         self.patches = (
             mock.patch.object(compaction, "FILES_MAX", 2),
+            mock.patch.object(file_store, "VIEW_WAIT_SECONDS", 0.0),
             mock.patch.object(new_file, "os", UnsyncedOs()),
         )
         for patch in self.patches:
@@ -80,8 +81,19 @@ class Snapshots(RuleBasedStateMachine):
             self.ever[name].clear()
 
     @rule(name=resources)
+    def withdraw(self, name: str) -> None:
+        self.snapshots.withdraw([name])
+        self.snapshots.forget([name])
+        self.model.withdraw([name])
+
+    @rule(name=resources)
     def keep_an_image(self, name: str) -> None:
         self.given.append((self.snapshots.read(name), self.model.read(name)))
+
+    @rule()
+    def look_at_no_image_any_more(self) -> None:
+        self.check_given()
+        self.given.clear()
 
     @rule(closed=st.booleans())
     def restart(self, closed: bool) -> None:
@@ -119,7 +131,9 @@ class Snapshots(RuleBasedStateMachine):
     def gives_what_the_model_gives(self) -> None:
         assert self.snapshots.resources() == self.model.resources()
         for name in RESOURCES:
-            assert same(self.snapshots.read(name), self.model.read(name))
+            right = self.model.read(name)
+            assert same(self.snapshots.read(name), right)
+            assert right is None or set(right.rows.seqs) <= set(self.snapshots.seqs_of(name))
         stats, right = self.snapshots.stats(), self.model.stats()
         assert (stats.partitions, stats.rows) == (right.partitions, right.rows)
         assert stats.files <= 2

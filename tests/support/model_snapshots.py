@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from semanticrecall_core.types.values import (
     PartitionImage,
     PartitionRows,
 )
+
+if TYPE_CHECKING:
+    from semanticrecall_core.types.ports import SnapshotStore
+    from semanticrecall_core.types.values import IntColumn
 
 INT_COLUMNS = ("seqs", "thread_keys", "times_ns", "chunks", "revisions", "checksums")
 
@@ -38,6 +43,13 @@ class ModelSnapshots:
     def forget(self, resource_ids: Sequence[str]) -> None:
         for resource_id in resource_ids:
             self.images.pop(resource_id, None)
+
+    def withdraw(self, resource_ids: Sequence[str]) -> None:
+        self.forget(resource_ids)
+
+    def seqs_of(self, resource_id: str) -> IntColumn:
+        image = self.images.get(resource_id)
+        return np.unique(np.empty(0, np.int64) if image is None else image.rows.seqs)
 
     def resources(self) -> dict[str, int]:
         return {name: len(image.rows.seqs) for name, image in self.images.items()}
@@ -90,6 +102,13 @@ def same(one: PartitionImage | None, other: PartitionImage | None) -> bool:
     if one is None or other is None:
         return one is other
     return _bits(one) == _bits(other)
+
+
+def is_exactly(snapshots: SnapshotStore, images: dict[str, PartitionImage]) -> bool:
+    """Whether a store has these images and no others."""
+    return set(snapshots.resources()) == set(images) and all(
+        same(snapshots.read(name), one) for name, one in images.items()
+    )
 
 
 def _bits(image: PartitionImage) -> tuple[object, ...]:

@@ -6,10 +6,13 @@ Promises:
     written about ten times on its way, however it came, and an import is not written while it runs.
   - After a Forget or a move, the images of that resource are gone from the disk before the caller
     is answered. Where that fails they are not used any more, and it is tried again until they are.
+  - What a process forgot that ended before the images had gone is removed after the next start.
   - One thread of the lowest priority; it pauses as long as it works.
 
 What happened before the process ended badly is not known here: whoever loads a partition tells how
-many of its rows no image had (`rows_read`), and that counts as if they had changed just now.
+many of its rows no image had (`rows_read`), and that counts as if they had changed just now. And
+after a start every resource's images are compared with the record: one that has messages which the
+record has not is forgotten.
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ RESOURCES_MAX = 10_000_000
 REQUEST_CHECK_SECONDS = 0.1
 GIVE_WAY_SECONDS = 0.05
 GIVE_WAY_MAX = 100
+COMPARE_PAUSE = 4
+"""Pauses while images are compared with the record, in units of the work."""
 
 _log = structlog.get_logger(__name__)
 
@@ -222,15 +227,16 @@ class Snapshotting:
             if resource_id not in self._writing and self._snapshots.rows_of(resource_id) is None:
                 return
             self._to_forget.add(resource_id)
+        if self._plan.mapped:
+            # What is in memory is read anew from the record, so that nobody looks at the block.
+            self._snapshots.withdraw([resource_id])
+            self._reload(resource_id)
         try:
             self._forget_waiting()
         except SemanticRecallError as error:
             self._failed("snapshot_not_forgotten", error)
         if self._plan.mapped:
-            # What is in memory may be mapped from a file that is gone; so may others, whose turn
-            # comes in the background.
-            self._map([resource_id])
-            self._wake.set()
+            self._wake.set()  # others may be mapped from a file that was rewritten
 
     # ---- the thread ----
 
@@ -248,13 +254,42 @@ class Snapshotting:
 
     def _run(self) -> None:
         lower_priority()
+        self._forget_unrecorded()
         last = False
         while not last:
-            self._wake.wait(self._plan.interval_s or None)
+            if not self._stopping():
+                self._wake.wait(self._plan.interval_s or None)
             self._wake.clear()
             last = self._stopping()
             self.work()
         self._answer_requests()
+
+    def _forget_unrecorded(self) -> None:
+        """Forget images with messages that the record has not; what else is due goes first."""
+        worked, forgotten = self._clock(), 0
+        for resource_id in self._snapshots.resources():
+            if self._stopping():
+                break
+            started = time.monotonic()
+            try:
+                if self._has_unrecorded(resource_id):
+                    forgotten += 1
+                    self.forget(resource_id)
+                    self.rows_changed(resource_id, self._plan.changed_rows_min)
+            except SemanticRecallError as error:
+                self._failed("snapshot_not_compared", error)
+            overdue = 0 < self._plan.interval_s <= self._clock() - worked
+            if self._wake.wait(COMPARE_PAUSE * (time.monotonic() - started)) or overdue:
+                self._wake.clear()
+                self.work()
+                worked = self._clock()
+        if forgotten:
+            _log.info("snapshots_forgotten_after_start", partitions=forgotten)
+
+    def _has_unrecorded(self, resource_id: str) -> bool:
+        """Whether the disk has rows of messages that were forgotten, moved, or have no vector."""
+        kept = self._snapshots.seqs_of(resource_id)
+        return not bool(np.isin(kept, self._store.row_checksums(resource_id).seqs).all())
 
     def _answer_requests(self) -> None:
         with self._lock:
@@ -396,11 +431,14 @@ class Snapshotting:
             if self._stopping():
                 return
             started = time.monotonic()
-            try:
-                self._partitions.reload(resource_id)
-            except SemanticRecallError as error:
-                self._failed("snapshot_not_mapped", error)
+            self._reload(resource_id)
             self._rest(started)
+
+    def _reload(self, resource_id: str) -> None:
+        try:
+            self._partitions.reload(resource_id)
+        except SemanticRecallError as error:
+            self._failed("snapshot_not_mapped", error)
 
     def _rest(self, started: float) -> None:
         """As long as was worked, so that at most half of one core is used; not when stopping."""

@@ -5,8 +5,7 @@ Small files are merged first, and as long as the next is not larger than all tha
 already: merged files at least double in size, so a block is copied a logarithmic number of times,
 and a large old file is left alone by many small writes. A file of which more than half is dead is
 rewritten by itself: what is copied is then less than what is won. A file that has become large is
-not merged again: whoever forgets one resource, or waits for a write, waits for one such file and
-not for all that there is.
+not merged again: whoever waits for a write waits for one such file and not for all that there is.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class FileLoad:
 
     Attributes:
         live_bytes: blocks that are the newest of their resource.
-        dead_bytes: blocks that were replaced, or found damaged.
+        dead_bytes: blocks that were replaced, erased, or found damaged.
     """
 
     live_bytes: int

@@ -1,31 +1,39 @@
-"""The snapshot store over a directory of immutable files. The format is in `layout`."""
+"""The snapshot store over a directory of files. The format is in `layout`.
+
+A file is never changed, but for blocks that are forgotten: those are overwritten in place, so that
+a Forget costs what it forgets. Where a block is mapped and somebody still looks at it, and where it
+cannot be overwritten, its file is rewritten without it, and removed.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import structlog
 
 from ..types.errors import CorruptDataError, SemanticRecallError, UnavailableError
-from ..types.stats import (
-    SnapshotStats,
-)
+from ..types.stats import SnapshotStats
 from . import layout
 from .compaction import FileLoad, files_to_rewrite
-from .new_file import NewFile, error_of, remove_files, sync_directory
+from .new_file import NewFile, erase, error_of, remove_files, sync_directory
 from .sealed_file import ForeignFileError, SealedFile, UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
     from pathlib import Path
 
-    from ..types.values import PartitionImage
+    from ..types.values import IntColumn, PartitionImage
 
+VIEW_WAIT_SECONDS = 0.25
+"""How long a forget waits for searches that look at what it forgets."""
+VIEW_CHECK_SECONDS = 0.002
 _NAME = re.compile(r"(\d{16})\.(snapshot|tmp)", re.ASCII)
 _log = structlog.get_logger(__name__)
 
@@ -103,6 +111,13 @@ class FileSnapshotStore:
             except OSError as problem:
                 raise error_of(problem) from None
 
+    def withdraw(self, resource_ids: Sequence[str]) -> None:
+        """See `SnapshotStore.withdraw`."""
+        with self._state:
+            for resource_id in resource_ids:
+                if resource_id in self._newest:
+                    self._drop(resource_id)
+
     def forget(self, resource_ids: Sequence[str]) -> None:
         """See `SnapshotStore.forget`. Files that cannot be rewritten are removed as a whole.
 
@@ -111,12 +126,13 @@ class FileSnapshotStore:
         Raises:
             UnavailableError: a file cannot be removed, or the store is closed.
         """
+        gone = frozenset(resource_ids)
+        if self._mapped:
+            self._wait_for_views(gone)
         with self._writer:
             self._check_open()
-            gone = frozenset(resource_ids)
-            holders = [file for file in self._files if not file.index.keys().isdisjoint(gone)]
-            if holders:
-                self._rewrite_without(gone, holders)
+            self.withdraw(resource_ids)
+            self._erase(gone)
             # What nobody can read, nobody can forget from.
             self._doomed.update(self._unknown)
             self._unknown.clear()
@@ -125,10 +141,22 @@ class FileSnapshotStore:
             except OSError as problem:
                 raise error_of(problem) from None
 
+    def seqs_of(self, resource_id: str) -> IntColumn:
+        """See `SnapshotStore.seqs_of`."""
+        with self._state:
+            files = [file for file in self._files if resource_id in file.index]
+        found = [np.empty(0, np.int64)]
+        for file in files:
+            try:
+                found += file.seqs_of(resource_id)
+            except (CorruptDataError, OSError):  # it is found when it is read, or forgotten
+                continue
+        return np.unique(np.concatenate(found))
+
     def resources(self) -> dict[str, int]:
         """See `SnapshotStore.resources`."""
-        newest = self._newest.copy()
-        return {resource_id: file.rows_of(resource_id) for resource_id, file in newest.items()}
+        with self._state:
+            return {name: file.rows_of(name) for name, file in self._newest.items()}
 
     def take_moved(self) -> list[str]:
         """See `SnapshotStore.take_moved`."""
@@ -265,6 +293,42 @@ class FileSnapshotStore:
             _log.warning("snapshot_files_dropped", files=len(holders))
         self._retire(holders)
 
+    def _wait_for_views(self, gone: frozenset[str]) -> None:
+        """A search takes milliseconds, and no other can begin on what was withdrawn."""
+        with self._state:
+            files = list(self._files)
+        until = time.monotonic() + VIEW_WAIT_SECONDS
+        while time.monotonic() < until:
+            if not any(file.is_viewed(name) for file in files for name in gone):
+                return
+            time.sleep(VIEW_CHECK_SECONDS)
+
+    def _erase(self, gone: frozenset[str]) -> None:
+        """Overwrite the blocks of these resources; rewrite the files of which it cannot be done.
+
+        Oldest first: a crash in between brings no older block of a resource back.
+        """
+        holders = [file for file in self._files if not file.index.keys().isdisjoint(gone)]
+        for at, file in enumerate(holders):
+            if not self._overwritten([name for name in gone if name in file.index], file):
+                self._rewrite_without(gone, holders[at:])
+                holders = holders[:at]
+                break
+        self._retire([file for file in holders if not self._live[file].bytes])
+
+    def _overwritten(self, held: Sequence[str], file: SealedFile) -> bool:
+        with self._state:
+            blocks = file.take_out(held)
+        if blocks is None:
+            self._moved.update(held)  # whoever looks at them keeps the removed file's bytes
+            return False
+        try:
+            erase(file.path, file.bytes, blocks)
+        except OSError as problem:
+            _log.warning("snapshot_block_not_erased", file=file.path.name, errno=problem.errno)
+            return False
+        return True
+
     def _try_remove_doomed(self) -> None:
         try:
             self._remove_doomed()
@@ -303,11 +367,13 @@ class FileSnapshotStore:
                 self._doomed.add(file.path)
 
     def _give_up(self, resource_id: str, file: SealedFile) -> None:
-        """A block was found damaged: it does not count any more."""
+        """A block was found damaged, or erased: it does not count any more."""
         with self._state:
-            if self._newest.get(resource_id) is not file:
+            if self._newest.get(resource_id) is not file:  # it was forgotten meanwhile, or replaced
                 return
             self._drop(resource_id)
+            if _is_erased(file, resource_id):
+                return
             self._damaged += 1
         _log.warning("snapshot_block_damaged", file=file.path.name)
 
@@ -321,3 +387,11 @@ class FileSnapshotStore:
             live = self._live[file]
             live.bytes -= file.length_of(resource_id)
             live.rows -= file.rows_of(resource_id)
+
+
+def _is_erased(file: SealedFile, resource_id: str) -> bool:
+    """Whether a forget was cut off between this block and its name."""
+    try:
+        return file.is_erased(resource_id)
+    except (CorruptDataError, OSError):
+        return False

@@ -1,6 +1,7 @@
 """The bytes of a snapshot file. All numbers are little endian; all checksums are XXH3 (64 bits).
 
-    <directory>/0000000000000042.snapshot    sixteen digits that only grow; never changed once named
+    <directory>/0000000000000042.snapshot    sixteen digits that only grow; once it is named, only
+                                             erasing changes it
     <directory>/0000000000000043.tmp         being written; worth nothing after a crash
 
     file      head | block | ... | footer | trailer          (nothing before, between or after)
@@ -23,17 +24,25 @@
               zeros up to a multiple of 64
 
     footer    the head once more, then an entry a block in the order of the blocks:
-              offset (uint64) | length (uint64) | checksum of the block (uint64) | n (uint64)
-              | d (uint32) | r (uint16) | g (uint16)
-              then all the resource ids, one after another
+              offset (uint64) | length (uint64) | checksum of the block (uint64)
+              | checksum of the name (uint64) | n (uint64) | d (uint32) | r (uint16) | g (uint16)
+              then the names, one after another: "=" (1) | resource id (r)
 
     trailer   40 bytes
               offset of the footer (uint64) | its length (uint64) | entries (uint64)
-              | checksum of the footer and of these 24 bytes (uint64) | magic "SRSNAPND" (8)
+              | checksum of the footer up to its names and of these 24 bytes (uint64)
+              | magic "SRSNAPND" (8)
+
+    erased    a block whose resource was forgotten: "SRERASED" (8) and zeros, as long as it was;
+              its name: zeros. What the footer says of its length holds on, its checksums do not
 
 Every byte is under a checksum or compared with a constant. A footer is verified when its file is
 opened, a block each time it is read. Which block of a resource counts: the last one of the file
 with the highest number among those that have one.
+
+A block is on disk as an erased one before its name is overwritten: whoever finds no name need not
+look at the block. The first bytes of a block are overwritten last: one that was cut off in between
+does not match its checksum. A block that is erased and still has its name is no damage.
 """
 
 from __future__ import annotations
@@ -57,7 +66,8 @@ if TYPE_CHECKING:
 
     from ..types.values import ByteColumn, FloatRows, IntColumn
 
-VERSION = 1
+VERSION = 2
+ERASED_MAGIC = b"SRERASED"
 ALIGNMENT = 64
 HEAD_BYTES = 64
 TRAILER_BYTES = 40
@@ -74,16 +84,18 @@ _END = struct.Struct("<Q8s")
 _FILE_MAGIC = b"SRSNAPSH"
 _BLOCK_MAGIC = b"SRPARTIT"
 _END_MAGIC = b"SRSNAPND"
+_NAMED = b"="
 _INT_COLUMNS = ("seqs", "thread_keys", "times_ns", "chunks", "revisions", "checksums")
 _MAPPED_COLUMNS = ("times_ns", "checksums")
 _COLUMN_BYTES = len(_INT_COLUMNS) * 8 + 4 + 1
 
-_ENTRY = struct.Struct("<QQQQIHH")
+_ENTRY = struct.Struct("<QQQQQIHH")
 _ENTRY_COLUMNS = np.dtype(
     [
         ("offset", "<u8"),
         ("length", "<u8"),
         ("checksum", "<u8"),
+        ("name_checksum", "<u8"),
         ("rows", "<u8"),
         ("dimensions", "<u4"),
         ("id_bytes", "<u2"),
@@ -99,6 +111,7 @@ class Entry:
     offset: int
     length: int
     checksum: int
+    name_checksum: int
     rows: int
     dimensions: int
     id_bytes: int
@@ -110,11 +123,17 @@ class Entry:
             self.offset,
             self.length,
             self.checksum,
+            self.name_checksum,
             self.rows,
             self.dimensions,
             self.id_bytes,
             self.generation_bytes,
         )
+
+    @property
+    def seqs_offset(self) -> int:
+        """Where in the file the seqs begin."""
+        return self.offset + _PRELUDE.size + self.id_bytes + self.generation_bytes
 
     @property
     def vector_bytes(self) -> int:
@@ -273,10 +292,20 @@ def encode_footer(
     owner: bytes, footer_offset: int, entries: bytes, resource_ids: Sequence[str]
 ) -> bytes:
     """Footer and trailer of a file whose blocks end at `footer_offset`; entries are encoded."""
-    names = "".join(resource_ids).encode()
-    footer = b"".join((encode_head(owner), entries, names))
+    fixed = encode_head(owner) + entries
+    footer = b"".join((fixed, *map(encode_name, resource_ids)))
     place = _PLACE.pack(footer_offset, len(footer), len(resource_ids))
-    return footer + place + _END.pack(_footer_checksum(footer, place), _END_MAGIC)
+    return footer + place + _END.pack(_footer_checksum(fixed, place), _END_MAGIC)
+
+
+def encode_name(resource_id: str) -> bytes:
+    """A resource id as it stands in a footer; never all zeros."""
+    return _NAMED + resource_id.encode()
+
+
+def name_checksum(resource_id: str) -> int:
+    """What an entry says of its name."""
+    return xxhash.xxh3_64_intdigest(encode_name(resource_id))
 
 
 def parse_trailer(data: bytes, file_bytes: int) -> Trailer:
@@ -300,35 +329,59 @@ def parse_trailer(data: bytes, file_bytes: int) -> Trailer:
     return trailer
 
 
-def parse_footer(footer: bytes, trailer: Trailer) -> tuple[NDArray[np.void], list[str]]:
+def parse_footer(footer: bytes, trailer: Trailer) -> tuple[NDArray[np.void], list[str | None]]:
     """The entries and their resource ids, verified: blocks follow each other without gaps.
+
+    The id of an erased block is None.
 
     Raises:
         CorruptDataError: anything else.
     """
     place = _PLACE.pack(trailer.footer_offset, trailer.footer_bytes, trailer.entries)
-    if len(footer) != trailer.footer_bytes or _footer_checksum(footer, place) != trailer.checksum:
+    names_at = HEAD_BYTES + trailer.entries * _ENTRY.size
+    if (
+        len(footer) != trailer.footer_bytes
+        or _footer_checksum(footer[:names_at], place) != trailer.checksum
+    ):
         raise CorruptDataError("the directory of the snapshot file does not match its checksum")
     table = np.frombuffer(footer, _ENTRY_COLUMNS, trailer.entries, HEAD_BYTES)
-    ids = footer[HEAD_BYTES + table.nbytes :]
-    stops = np.cumsum(table["id_bytes"], dtype=np.int64)
     ends = table["offset"] + table["length"]
     starts = np.concatenate(([np.uint64(HEAD_BYTES)], ends))
     if (
-        (int(stops[-1]) if len(stops) else 0) != len(ids)
-        or not np.array_equal(table["offset"], starts[:-1])
+        not np.array_equal(table["offset"], starts[:-1])
         or int(starts[-1]) != trailer.footer_offset
         or np.any(table["rows"] > ROWS_MAX)
         or np.any(table["dimensions"] > DIMENSIONS_MAX)
         or not np.array_equal(table["length"], _lengths(table))
     ):
         raise CorruptDataError("the directory of the snapshot file contradicts itself")
-    cuts = stops.tolist()
-    try:
-        names = [ids[start:stop].decode() for start, stop in zip([0, *cuts], cuts, strict=False)]
-    except UnicodeDecodeError:
-        raise CorruptDataError("a snapshot file names a resource that is no text") from None
-    return table, names
+    return table, _resource_ids(footer[names_at:], table)
+
+
+def name_stops(table: NDArray[np.void]) -> IntColumn:
+    """Where each name ends, from the start of the first."""
+    return np.cumsum(table["id_bytes"].astype(np.int64) + len(_NAMED))
+
+
+def _resource_ids(names: bytes, table: NDArray[np.void]) -> list[str | None]:
+    stops = name_stops(table).tolist()
+    if (stops[-1] if stops else 0) != len(names):
+        raise CorruptDataError("the directory of the snapshot file contradicts itself")
+    found: list[str | None] = []
+    start = 0
+    for stop, checksum in zip(stops, table["name_checksum"].tolist(), strict=True):
+        name = names[start:stop]
+        start = stop
+        if name.startswith(_NAMED) and xxhash.xxh3_64_intdigest(name) == checksum:
+            try:
+                found.append(name[len(_NAMED) :].decode())
+            except UnicodeDecodeError:
+                raise CorruptDataError("a snapshot file names a resource that is no text") from None
+        elif any(name):
+            raise CorruptDataError("a name in the snapshot file does not match its checksum")
+        else:
+            found.append(None)
+    return found
 
 
 def entries_of(table: NDArray[np.void]) -> Iterator[Entry]:
@@ -375,8 +428,8 @@ def encode_block(image: PartitionImage) -> EncodedBlock:
     return EncodedBlock(len(resource_id), len(generation), count, dimensions, pieces)
 
 
-def _footer_checksum(footer: bytes, place: bytes) -> int:
-    digest = xxhash.xxh3_64(footer)
+def _footer_checksum(fixed: bytes, place: bytes) -> int:
+    digest = xxhash.xxh3_64(fixed)
     digest.update(place)
     return digest.intdigest()
 

@@ -1,7 +1,8 @@
 """Writes a snapshot file: complete and verified under its name, or not there at all.
 
 Temporary file in the same directory, write, fsync, read back and compare, rename, fsync of the
-directory. Every call that changes the disk is made in this module.
+directory. Afterwards only `erase` changes it, in place. Every call that changes the disk is made in
+this module.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..types.errors import (
 )
 from . import layout
 from .layout import Entry
-from .sealed_file import ForeignFileError, SealedFile, UnreadableFileError
+from .sealed_file import ErasableBlocks, ForeignFileError, SealedFile, UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..types.values import PartitionImage
 
+ERASED_BYTES_AT_ONCE = 1 << 20
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -65,6 +67,51 @@ def remove_files(paths: Iterable[Path]) -> None:
             failed = problem
     if failed is not None:
         raise failed
+
+
+def erase(path: Path, file_bytes: int, blocks: ErasableBlocks) -> None:
+    """Overwrite blocks of a finished file and then their names; on disk when it returns.
+
+    A crash leaves each block as it was, erased, or not matching its checksum.
+
+    Args:
+        path: where the file is.
+        file_bytes: how large it must be.
+        blocks: nobody reads them any more.
+
+    Raises:
+        OSError: some of them may be overwritten.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if os.fstat(fd).st_size != file_bytes:
+            raise OSError(errno.EIO, "the snapshot file is not as long as it was")
+        for start, stop in blocks.blocks:
+            _overwrite(fd, start, stop, layout.ERASED_MAGIC)
+        os.fsync(fd)  # who finds no name relies on it that the block is erased
+        for start, stop in blocks.names:
+            _overwrite(fd, start, stop, b"")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _overwrite(fd: int, start: int, stop: int, marker: bytes) -> None:
+    """Zeros behind a marker, the last bytes first."""
+    for at in reversed(range(start, stop, ERASED_BYTES_AT_ONCE)):
+        content = marker if at == start else b""
+        _write_at(fd, content.ljust(min(stop - at, ERASED_BYTES_AT_ONCE), b"\0"), at)
+
+
+def _write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of it: the system may take less at a time than it is given."""
+    view = memoryview(data)
+    while view:
+        taken = os.pwrite(fd, view, offset)
+        if taken <= 0:
+            raise OSError(errno.EIO, "nothing was written")
+        offset += taken
+        view = view[taken:]
 
 
 class NewFile:
@@ -111,6 +158,7 @@ class NewFile:
             offset=start,
             length=self._offset - start,
             checksum=digest.intdigest(),
+            name_checksum=layout.name_checksum(image.resource_id),
             rows=block.rows,
             dimensions=block.dimensions,
             id_bytes=block.id_bytes,
@@ -151,7 +199,7 @@ class NewFile:
         if len(footer) > layout.FOOTER_BYTES_MAX:
             raise OSError(errno.EFBIG, "more resources than a snapshot file can name")
         self._append(footer)
-        self._write_at(layout.encode_head(self._owner), 0)
+        _write_at(self._fd, layout.encode_head(self._owner), 0)
         os.ftruncate(self._fd, self._offset)  # a damaged block that was left out may lie behind
         os.fsync(self._fd)
         if hasattr(os, "posix_fadvise"):
@@ -179,18 +227,8 @@ class NewFile:
                 os.unlink(self._path)
 
     def _append(self, data: bytes | memoryview) -> None:
-        self._write_at(data, self._offset)
+        _write_at(self._fd, data, self._offset)
         self._offset += len(data)
-
-    def _write_at(self, data: bytes | memoryview, offset: int) -> None:
-        """Write all of it: the system may take less at a time than it is given."""
-        view = memoryview(data)
-        while view:
-            taken = os.pwrite(self._fd, view, offset)
-            if taken <= 0:
-                raise OSError(errno.EIO, "nothing was written")
-            offset += taken
-            view = view[taken:]
 
     def _read_back(self) -> SealedFile:
         """Read everything back: the directory as a start would, each block by its checksum."""

@@ -1,7 +1,11 @@
-"""A finished snapshot file: never written to again, read only after what is read was verified.
+"""A finished snapshot file: read only after what is read was verified.
 
 Blocks are verified through `pread`, also those that are mapped afterwards: a bad sector or a file
 cut short is then an error that can be handled, where touching the map would end the process.
+
+Nothing changes but a block that is erased, and that only while nobody looks at it: a reader makes
+its view of a block before it verifies the block, and `take_out` gives none away of which there is a
+view. Who reads an erased block into memory meanwhile finds that it does not match its checksum.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import os
 import stat
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xxhash
@@ -21,12 +25,12 @@ from . import layout
 from .layout import BlockArrays, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from ..types.values import FloatRows, PartitionImage
+    from ..types.values import FloatRows, IntColumn, PartitionImage
 
 COPIED_BYTES_AT_ONCE = 1 << 20
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # never waits for a FIFO
@@ -50,23 +54,37 @@ class UnreadableFileError(Exception):
         self.ours = ours
 
 
+class ErasableBlocks(NamedTuple):
+    """Blocks that nobody reads any more.
+
+    Attributes:
+        blocks, names: where they start and stop in the file; at least one byte each.
+    """
+
+    blocks: list[tuple[int, int]]
+    names: list[tuple[int, int]]
+
+
 class SealedFile:
     """One verified file. Thread-safe; its descriptor is open as long as anybody uses it.
 
     Attributes:
         path, bytes: where it is and how large.
-        block_bytes: length of all its blocks.
+        block_bytes: length of all its blocks, the erased ones too.
         index: resource id to the position of its last block in the file.
     """
 
     __slots__ = (
         "__weakref__",
+        "_earlier",
         "_fd",
         "_lengths",
+        "_lock",
         "_map",
-        "_map_lock",
+        "_names_offset",
         "_rows",
         "_table",
+        "_views",
         "block_bytes",
         "bytes",
         "index",
@@ -82,7 +100,8 @@ class SealedFile:
         """
         self.path = path
         self._map: mmap.mmap | None = None
-        self._map_lock = threading.Lock()
+        self._lock = threading.Lock()
+        self._views: dict[int, list[weakref.ref[NDArray[np.uint8]]]] = {}  # given of each block
         try:
             self._fd = os.open(path, _OPEN_FLAGS)
         except OSError:
@@ -99,7 +118,14 @@ class SealedFile:
         self._lengths = self._table["length"]
         self._rows = self._table["rows"]
         self.block_bytes = int(self._lengths.sum())
-        self.index = {name: position for position, name in enumerate(ids)}
+        self.index: dict[str, int] = {}
+        self._earlier: dict[str, list[int]] = {}  # other blocks of a resource; nearly always none
+        for position, name in enumerate(ids):
+            if name is None:
+                continue
+            if name in self.index:
+                self._earlier.setdefault(name, []).append(self.index[name])
+            self.index[name] = position
 
     def entry(self, position: int) -> Entry:
         """What the footer says of one block."""
@@ -130,30 +156,84 @@ class SealedFile:
                 and cost no memory of their own.
 
         Raises:
-            CorruptDataError: it does not match its checksum, or is another's.
+            CorruptDataError: it does not match its checksum, is another's, or was erased.
             OSError: it cannot be read.
         """
-        entry = self.entry(self.index[resource_id])
+        with self._lock:
+            position = self.index.get(resource_id)
+            if position is None:
+                raise CorruptDataError("the block was erased")
+            entry = self.entry(position)
+            block = self._view_of(position, entry) if mapped else None
         arrays = BlockArrays.of(entry)
         digest = xxhash.xxh3_64()
         offset = entry.offset
         for section in arrays.sections():
             offset = self._fill(section, offset, digest)
         shape = (entry.rows, entry.dimensions)
-        vectors: FloatRows | None = None
-        if not mapped:
-            vectors = np.empty(shape, "<f4")
+        if block is None:
+            vectors: FloatRows = np.empty(shape, "<f4")
             offset = self._fill(vectors, offset, digest)
+        else:
+            start = entry.vector_offset - entry.offset
+            vectors = block[start : start + entry.vector_bytes].view("<f4").reshape(shape)
         for chunk in self._chunks(offset, entry.offset + entry.length):
             digest.update(chunk)
         if digest.intdigest() != entry.checksum:
             raise CorruptDataError("a block of the snapshot file does not match its checksum")
-        if vectors is None:
-            block = self._mapped(entry)
+        if block is not None:
             arrays = arrays.over(block)
-            start = entry.vector_offset - entry.offset
-            vectors = block[start : start + entry.vector_bytes].view("<f4").reshape(shape)
         return arrays.image(entry, resource_id, vectors)
+
+    def seqs_of(self, resource_id: str) -> list[IntColumn]:
+        """The seqs of each of a resource's blocks, not verified.
+
+        Raises:
+            CorruptDataError: the file ends before they do.
+            OSError: they cannot be read.
+        """
+        with self._lock:
+            entries = [self.entry(position) for position in self._positions(resource_id)]
+        return [
+            np.frombuffer(self._bytes_at(entry.seqs_offset, entry.rows * 8), "<i8")
+            for entry in entries
+        ]
+
+    def is_erased(self, resource_id: str) -> bool:
+        """Whether a resource's last block is an erased one.
+
+        Raises:
+            CorruptDataError: the file ends before the block does.
+            OSError: it cannot be read.
+        """
+        offset = self.entry(self.index[resource_id]).offset
+        return self._bytes_at(offset, len(layout.ERASED_MAGIC)) == layout.ERASED_MAGIC
+
+    def is_viewed(self, resource_id: str) -> bool:
+        """Whether somebody has mapped arrays of a block of this resource."""
+        with self._lock:
+            return any(map(self._viewed, self._positions(resource_id)))
+
+    def take_out(self, resource_ids: Iterable[str]) -> ErasableBlocks | None:
+        """All blocks of these resources, which must be in `index` and are not from here on.
+
+        None, and nothing changes, where somebody has mapped arrays of one.
+        """
+        ids = list(resource_ids)
+        with self._lock:
+            positions = [at for resource_id in ids for at in self._positions(resource_id)]
+            if any(map(self._viewed, positions)):
+                return None
+            for resource_id in ids:
+                del self.index[resource_id]
+                self._earlier.pop(resource_id, None)
+        # Where each name starts and, one further, where it ends.
+        cuts = np.append(0, layout.name_stops(self._table)) + self._names_offset
+        entries = [self.entry(position) for position in positions]
+        return ErasableBlocks(
+            blocks=[(entry.offset, entry.offset + entry.length) for entry in entries],
+            names=[(int(cuts[at]), int(cuts[at + 1])) for at in positions],
+        )
 
     def block_chunks(self, entry: Entry) -> Iterator[memoryview]:
         """A block's bytes, to be hashed and compared with its checksum by whoever takes them.
@@ -187,17 +267,30 @@ class SealedFile:
         digest.update(view)
         return offset + done
 
-    def _mapped(self, entry: Entry) -> NDArray[np.uint8]:
-        """A block, read-only. Arrays over it keep the map; the map keeps the file."""
-        with self._map_lock:
-            if self._map is None:
+    def _view_of(self, position: int, entry: Entry) -> NDArray[np.uint8]:
+        """A block, read-only. Arrays over it keep the view; the view keeps the map and the file."""
+        if self._map is None:
+            try:
                 self._map = mmap.mmap(self._fd, self.bytes, mmap.MAP_SHARED, mmap.PROT_READ)
-            return np.frombuffer(self._map, np.uint8, entry.length, entry.offset)
+            except ValueError:
+                raise CorruptDataError("the snapshot file is shorter than it was") from None
+        view = np.frombuffer(self._map, np.uint8, entry.length, entry.offset)
+        others = [ref for ref in self._views.get(position, ()) if ref() is not None]
+        self._views[position] = [*others, weakref.ref(view)]
+        return view
+
+    def _positions(self, resource_id: str) -> list[int]:
+        """All its blocks; the lock is held."""
+        last = self.index.get(resource_id)
+        return [] if last is None else [*self._earlier.get(resource_id, ()), last]
+
+    def _viewed(self, position: int) -> bool:
+        return any(ref() is not None for ref in self._views.get(position, ()))
 
     def _bytes_at(self, offset: int, length: int) -> bytes:
         return b"".join(self._chunks(offset, offset + length))
 
-    def _verified_footer(self, owner: bytes) -> tuple[NDArray[np.void], list[str]]:
+    def _verified_footer(self, owner: bytes) -> tuple[NDArray[np.void], list[str | None]]:
         """Entries and ids, after head and footer were verified and are this store's.
 
         The head stands at both ends, so that a damaged one still tells whose the file is.
@@ -212,6 +305,7 @@ class SealedFile:
             trailer = layout.parse_trailer(self._try_bytes(end, layout.TRAILER_BYTES), self.bytes)
             footer = self._bytes_at(trailer.footer_offset, trailer.footer_bytes)
             parsed = layout.parse_footer(footer, trailer)
+            self._names_offset = trailer.footer_offset + layout.HEAD_BYTES + parsed[0].nbytes
         except CorruptDataError:
             raise UnreadableFileError("damaged", ours=first is not None) from None
         second = layout.parse_head(footer[: layout.HEAD_BYTES])

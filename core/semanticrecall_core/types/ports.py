@@ -373,7 +373,19 @@ class SnapshotStore(Protocol):
     def forget(self, resource_ids: Sequence[str]) -> None:
         """No image of these resources is given any more, now or after a restart.
 
-        Their bytes are gone from the disk before this returns. Raises as `write`.
+        Their bytes are gone from the disk before this returns. Raises as `write`. Images given
+        before stay valid; it is dearer while any is in use of which arrays are mapped.
+        """
+        ...
+
+    def withdraw(self, resource_ids: Sequence[str]) -> None:
+        """No image of these resources is given from now on, until one is written or a restart."""
+        ...
+
+    def seqs_of(self, resource_id: str) -> IntColumn:
+        """Messages of which the disk may hold rows in this resource's name, sorted, unique.
+
+        Also those of replaced images. Read without being verified.
         """
         ...
 
