@@ -120,16 +120,27 @@ class SnapshotsMachine(RuleBasedStateMachine):
             return
         self.snapshotting.forget(resource)
 
-    @rule(resource=resources, ids=message_ids, killed=st.booleans(), everything=st.booleans())
-    def forget(self, resource: str, ids: list[str], killed: bool, everything: bool) -> None:
-        """Killed: the process ends before the images are removed."""
+    @rule(
+        resource=resources,
+        ids=message_ids,
+        everything=st.booleans(),
+        killed=st.booleans(),
+        mapped=st.booleans(),
+    )
+    def forget(
+        self, resource: str, ids: list[str], everything: bool, killed: bool, mapped: bool
+    ) -> None:
+        """Killed: the process ends before the images are removed; the next start ends it."""
         before = self._vectors(resource)
         target = ForgetTarget(everything=True) if everything else ForgetTarget(tuple(ids))
         self.store.forget(resource, target)
         if killed:
-            self.restart(False, None, False)
-            return
-        self.snapshotting.forget(resource)
+            self.restart(mapped, None, False)
+            self.snapshotting._forget_unrecorded()
+            if self.snapshots.stats().damaged:
+                return  # of a file that nobody can read it is not known what it has
+        else:
+            self.snapshotting.forget(resource)
         self.forgotten = [row for row in before if row not in self._all_vectors()]
         self._forgotten_is_gone()
 
