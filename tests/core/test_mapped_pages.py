@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import threading
 from dataclasses import fields
 from pathlib import Path
 
@@ -148,6 +149,38 @@ def test_a_forget_leaves_no_bytes_in_a_file_nor_in_one_without_a_name(
     assert nameless_maps(directory) == []
     mapped.expect_exact()
     assert mapped.index.search("v", query).searchable == 1
+
+
+def test_no_search_scores_a_block_while_it_is_overwritten(mapped: Mapped) -> None:
+    """The record stays as it is, so that every answer must be the same one."""
+    plan = SnapshotPlan(rows_min=1, changed_rows_min=1, mapped=True)
+    snapshotting = Snapshotting(mapped.store, mapped.snapshots, mapped.index, "g", plan)
+    done = threading.Event()
+    failed: list[BaseException] = []
+
+    def search() -> None:
+        try:
+            while not done.is_set():
+                mapped.expect_exact()
+        except BaseException as error:
+            failed.append(error)
+
+    searching = [threading.Thread(target=search) for _ in range(2)]
+    for thread in searching:
+        thread.start()
+    try:
+        for _ in range(15):
+            mapped.index.resource_dropped("u")  # whoever searches next maps the image
+            snapshotting.forget("u")
+            snapshotting.rows_changed("u", ROWS)
+            snapshotting.work()
+            assert mapped.snapshots.resources() == {"u": ROWS}
+    finally:
+        done.set()
+        for thread in searching:
+            thread.join(30)
+    assert failed == []
+    assert snapshotting.failures() == 0
 
 
 def test_pages_are_those_of_all_arrays_and_of_no_other_memory(tmp_path: Path) -> None:
