@@ -207,7 +207,8 @@ class Settings(BaseSettings):
     )
     bytes_in_flight_max: int = setting(
         Group.CAPACITY,
-        "Bytes of requests waiting or worked on, for each of the three kinds.",
+        "Bytes of requests waiting or worked on, for each of the three kinds; and of answers on "
+        "streams that wait for their clients to read.",
         default=256 * 1024 * 1024,
         ge=1024 * 1024,
     )
@@ -215,13 +216,13 @@ class Settings(BaseSettings):
         Group.CAPACITY,
         "Queries and messages, each, that may wait for the model; more are refused at once.",
         default=1_024,
-        ge=1,
+        ge=64,
     )
     embed_queue_tokens_max: int = setting(
         Group.CAPACITY,
         "Tokens of the queries and messages, each, that may wait for the model.",
         default=262_144,
-        ge=512,
+        ge=65_536,
     )
     embed_batch_tokens_max: int = setting(
         Group.CAPACITY,

@@ -22,7 +22,7 @@ from semanticrecall_core.types.values import CallBudget
 
 from .answers import Clock
 from .errors import AnswerTooLargeError, abort, known_error, status_code
-from .gate import Gate, Kind, Services
+from .gate import Gate, Kind, Services, Unread
 from .lanes import Lane
 from .logs import Logger
 from .observability import Metrics
@@ -72,6 +72,7 @@ class Runtime:
         answer_bytes_max: no unary answer is longer, whatever is in it; clients refuse longer ones
             with an error that says less.
         stream_idle_s: how long a stream stays open on which nothing moves, in seconds.
+        unread: room for answers that streams cannot write, because their clients do not read.
     """
 
     gate: Gate
@@ -79,6 +80,7 @@ class Runtime:
     deadlines: Deadlines
     answer_bytes_max: int
     stream_idle_s: float
+    unread: Unread
     metrics: Metrics
     log: Logger
 

@@ -76,6 +76,28 @@ class Places:
             self._taken -= 1
 
 
+class Unread:
+    """Bytes of answers on all streams that wait for their clients to read. For one event loop."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._room = bytes_max
+
+    @contextmanager
+    def hold(self, size: int) -> Generator[None]:
+        """Hold room for one answer until it is written.
+
+        Raises:
+            ResourceExhaustedError: there is none.
+        """
+        if size > self._room:
+            raise _full("answers that wait for clients to read them")
+        self._room -= size
+        try:
+            yield
+        finally:
+            self._room += size
+
+
 def _full(name: str) -> ResourceExhaustedError:
     return ResourceExhaustedError(
         f"the server has as many {name} as it takes on; come back later",

@@ -27,7 +27,7 @@ from .checks import time_zones
 from .config import Settings
 from .convert import RequestLimits
 from .endpoints import ADMIN_UNARY, RECALL_UNARY, Deadlines, Lanes, Runtime, unary_endpoint
-from .gate import Gate, Kind, Phase, Services
+from .gate import Gate, Kind, Phase, Services, Unread
 from .health import WATCHES_MAX, Health
 from .lanes import Lane, LaneLimits
 from .listen import Address, ListenError, TcpAddress, UnixAddress, check_tcp, private_socket
@@ -259,6 +259,7 @@ class Sidecar:
             deadlines,
             settings.answer_bytes_max + ANSWER_FRAME_BYTES,
             settings.stream_idle_timeout_ms / 1000,
+            Unread(settings.bytes_in_flight_max),
             self._metrics,
             self._log,
         )

@@ -107,8 +107,11 @@ class RecallService:
         wrong with a request.
         """
         arrived = time.monotonic()
+        # The read token first: what it waits for may end an answer, and not the other way round.
+        if not self._may_repeat(request):
+            return None
         kept = self._answers.get(request.resource_id, request_key(request))
-        if kept is None or not self._may_repeat(request):
+        if kept is None:
             return None
         total_us = microseconds(time.monotonic() - arrived)
         self._observer.recalled_again(total_us)

@@ -148,6 +148,11 @@ def _capacity_faults(settings: Settings) -> list[str]:
             f"--index-threads {settings.index_threads} is more than --index-in-flight-max "
             f"{settings.index_in_flight_max}: some would never work"
         )
+    if settings.backlog_threads > settings.embed_queue_texts_max:
+        faults.append(
+            f"--backlog-threads {settings.backlog_threads} is more than --embed-queue-texts-max "
+            f"{settings.embed_queue_texts_max}: some would be refused"
+        )
     if settings.deadline_default_ms > settings.deadline_max_ms:
         faults.append(
             f"--deadline-default-ms {settings.deadline_default_ms} is more than "

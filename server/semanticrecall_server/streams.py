@@ -1,8 +1,8 @@
 """The streaming methods.
 
-A stream of a client that does not read is held up, not buffered: answers are written before new
-requests are read. While the server drains, a stream reads no more, answers what it has read, and
-ends with UNAVAILABLE.
+A stream of a client that does not read is held up: so many recalls of it are under way, no more are
+read before one is written, and what waits on all streams has a limit in bytes. While the server
+drains, a stream reads no more, answers what it has read, and ends with UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from semanticrecall.v1 import admin_pb2, recall_pb2
 from semanticrecall_core.types.errors import (
     FieldViolation,
     InvalidArgumentError,
+    ResourceExhaustedError,
     UnavailableError,
     UnimplementedError,
 )
@@ -182,8 +183,13 @@ class RecallStream:
     async def _answer(self, raw: bytes, idle: Idle) -> None:
         try:
             with idle.working():
-                answer = await self._recall(raw)
-            await self._write(answer, idle)
+                request_id, answer = await self._recall(raw)
+            try:
+                with self._runtime.unread.hold(len(answer)):
+                    await self._write(answer, idle)
+            except ResourceExhaustedError as full:
+                refusal = answers.recall_error(request_id, full)
+                await self._write(refusal.SerializeToString(), idle)
         finally:
             self._free.release()
 
@@ -203,7 +209,8 @@ class RecallStream:
             self._runtime.metrics.called_in_stream("RecallStream", "OK")
         return known
 
-    async def _recall(self, raw: bytes) -> bytes:
+    async def _recall(self, raw: bytes) -> tuple[str, bytes]:
+        """A request's id and its encoded answer."""
         request_id = ""
         is_mine = False
         deadlines = self._runtime.deadlines
@@ -216,10 +223,10 @@ class RecallStream:
             budget = stream_budget(request.timeout_ms, self._caller, deadlines)
             raw_answer = await run_unary(self._runtime, RECALL, self._services, raw, budget)
             self._runtime.metrics.called_in_stream("RecallStream", "OK")
-            return raw_answer
+            return request_id, raw_answer
         except Exception as raised:
             error = failure_of(self._runtime, "RecallStream", raised)
-            return answers.recall_error(request_id, error).SerializeToString()
+            return request_id, answers.recall_error(request_id, error).SerializeToString()
         finally:
             if is_mine:
                 self._ids.discard(request_id)

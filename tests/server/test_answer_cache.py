@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from semanticrecall.v1 import recall_pb2, types_pb2
+from semanticrecall_server import convert
 from semanticrecall_server.answer_cache import (
     ANSWERS_OF_A_RESOURCE_MAX,
     RESOURCE_OVERHEAD_BYTES,
@@ -143,6 +144,35 @@ def test_a_read_token_of_the_past_needs_no_search_and_a_foreign_one_is_refused(
     foreign = _index(sidecar, "m1", "a cat", "bob").read_token
     with pytest.raises(Exception, match="read_token"):
         sidecar.recall.Recall(_recall(read_token=foreign))
+
+
+def test_a_token_that_is_ready_by_now_gets_no_answer_from_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token's message becomes searchable while the request is looked at."""
+    embedder = FakeEmbedder()
+    held = embedder.block_on("the dog eats fish")
+    looked_at = convert.envelope_faults
+    with running(tmp_path, default_parts(lambda _: embedder)) as server:
+
+        def looked_at_slowly(request: recall_pb2.RecallRequest) -> Any:
+            if request.read_token:
+                held.release.set()
+                server.wait_until(lambda: server.reading("pending_messages") == 0)
+            return looked_at(request)
+
+        index = recall_pb2.IndexRequest(
+            resource_id="alice",
+            thread_id="t1",
+            messages=[
+                types_pb2.Message(id="m2", role=types_pb2.ROLE_USER, text="the dog eats fish")
+            ],
+            wait=types_pb2.WAIT_DURABLE,
+        )
+        token = server.recall.Index(index).read_token
+        assert _ids(server.recall.Recall(_recall())) == []
+        monkeypatch.setattr(convert, "envelope_faults", looked_at_slowly)
+        assert _ids(server.recall.Recall(_recall(read_token=token))) == ["m2"]
 
 
 def test_faults_beside_the_question_are_still_refused(sidecar: InProcessServer) -> None:

@@ -237,6 +237,25 @@ def test_a_client_that_does_not_read_loses_its_place(
         silent.end()
 
 
+def test_answers_that_no_client_reads_are_bounded(engine: FakeEngine, tmp_path: Path) -> None:
+    fill(engine)
+    silent = Silent()
+    room = 8 * 1024 * 1024
+    with running(tmp_path, parts_of(engine), bytes_in_flight_max=room) as server:
+        streams = [answers_of(server, "RecallStream", silent) for _ in range(2)]
+        # Nobody reads until every recall is done.
+        server.wait_until(lambda: len(engine.queries) == 2 * ANSWERS)
+        server.wait_until(lambda: server.in_flight("recall") == 0)
+        read = [[next(answers) for _ in range(ANSWERS)] for answers in streams]
+        silent.end()
+    for answers in read:
+        assert {answer.request_id for answer in answers} == {f"r{i}" for i in range(ANSWERS)}
+    refused = [a.error.reason for answers in read for a in answers if a.HasField("error")]
+    assert set(refused) == {"QUEUE_FULL"}
+    # What was held at once, and what gRPC's own buffers had taken before.
+    assert len(refused) >= ANSWERS
+
+
 def test_open_exports_are_bounded_while_they_are_open(
     small: InProcessServer, engine: FakeEngine
 ) -> None:

@@ -138,10 +138,13 @@ class VectorCache:
 
         Raises UnavailableError where they cannot be removed from the disk.
         """
-        names = [self._name(key) for key in keys]
+        wanted = list(keys)
+        names = [self._name(key) for key in wanted]
         gone = self._drop(names)
-        if self._disk is not None:
-            gone |= self._disk.forget(names)
+        # What has no owner is never written.
+        on_disk = [name for key, name in zip(wanted, names, strict=True) if key.owner]
+        if self._disk is not None and on_disk:
+            gone |= self._disk.forget(on_disk)
             # What was read from the disk meanwhile may have come back to memory.
             self._drop(names)
         return len(gone)

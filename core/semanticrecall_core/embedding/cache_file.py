@@ -365,7 +365,7 @@ class CacheFile:
             self._remains = False
             self._open()
         except FILE_FAULTS as error:
-            self._remains = self._path.is_file()
+            self._remains = _holds_something(self._path)
             self._let_go()
             _log.warning("embedding.cache_file_unusable", error_type=type(error).__name__)
             self._paused_until = time.monotonic() + _PAUSE_S
@@ -424,3 +424,11 @@ class CacheFile:
 def _free_bytes(folder: Path) -> int:
     space = os.statvfs(folder)
     return space.f_bavail * space.f_frsize
+
+
+def _holds_something(path: Path) -> bool:
+    """Whether there is a file with anything in it; on a full disk an empty one may be left."""
+    try:
+        return path.is_file() and path.stat().st_size > 0
+    except OSError:
+        return False

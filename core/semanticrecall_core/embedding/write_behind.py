@@ -47,6 +47,7 @@ class WriteBehind:
         self._writing = threading.Lock()  # held from taking entries off the queue to their commit
         # What a process erased that was killed then may still be in the log.
         self._checkpoint_wanted = True
+        self._checkpoint_at_once = True  # what was forgotten is not to wait for more to write
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="embedding-cache", daemon=True)
         self._thread.start()
@@ -129,7 +130,7 @@ class WriteBehind:
 
     def _want_checkpoint(self) -> None:
         with self._condition:
-            self._checkpoint_wanted = True
+            self._checkpoint_wanted = self._checkpoint_at_once = True
             self._condition.notify()
 
     def _run(self) -> None:
@@ -152,7 +153,12 @@ class WriteBehind:
                 lambda: self._closing or self._queue or self._checkpoint_wanted
             )
             self._condition.wait_for(
-                lambda: self._closing or len(self._queue) >= QUEUE_ENTRIES_EARLY, self._delay_s
+                lambda: (
+                    self._closing
+                    or self._checkpoint_at_once
+                    or len(self._queue) >= QUEUE_ENTRIES_EARLY
+                ),
+                self._delay_s,
             )
             return not self._closing
 
@@ -170,5 +176,6 @@ class WriteBehind:
     def _checkpoint_if_wanted(self) -> None:
         with self._condition:
             wanted, self._checkpoint_wanted = self._checkpoint_wanted, False
+            self._checkpoint_at_once = False
         if wanted and not self._file.checkpoint():
             self._checkpoint_wanted = True  # a reader was in the way: again after a while
