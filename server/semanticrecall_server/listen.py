@@ -89,7 +89,7 @@ def parse_address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not host or (":" in host and not bracketed):
-        raise ValueError(f"{text!r}: write host:port, [v6]:port or unix:/path")
+        raise ValueError(f"{text!r}: write host:port or [v6]:port, or unix:/path for gRPC")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{text!r}: the port must be a number from 0 to 65535")
     return TcpAddress(host[1:-1] if bracketed else host, int(port))

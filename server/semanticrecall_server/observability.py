@@ -27,6 +27,7 @@ from prometheus_client import (
     Histogram,
     Info,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -50,6 +51,7 @@ class Metrics:
     """The counters of one server; a registry of its own. The process's memory and files too."""
 
     def __init__(self, version: str) -> None:
+        disable_created_metrics()  # a second series for each, which says when it was first shown
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._version = version

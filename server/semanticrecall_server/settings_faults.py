@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .listen import TcpAddress, parse_address
 from .option import Option, flag_of
+from .setting_kinds import Memory
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -147,6 +148,11 @@ def _capacity_faults(settings: Settings) -> list[str]:
         faults.append(
             f"--index-threads {settings.index_threads} is more than --index-in-flight-max "
             f"{settings.index_in_flight_max}: some would never work"
+        )
+    if settings.memory is Memory.LOW and not settings.snapshot_interval_ms:
+        faults.append(
+            "--memory low needs snapshots, which --snapshot-interval-ms 0 turns off: full vectors "
+            "would stay in memory"
         )
     if settings.backlog_threads > settings.embed_queue_texts_max:
         faults.append(

@@ -262,14 +262,21 @@ class AsyncRecallClient:
             yield wire.message(item.message)
 
     async def create_snapshot(self, *, timeout: float | None = None) -> results.Snapshot:
-        """Write a snapshot of the store."""
+        """Write snapshots of all that has none or an older one; the next start reads those.
+
+        It is not sent twice. A large store takes longer than the default timeout: what is not
+        written by then goes on in the background.
+
+        Returns:
+            All snapshots that are on disk then: `bytes` and `messages` are their sums.
+        """
         request = admin_pb2.CreateSnapshotRequest()
         deadline = self._settings.deadline(timeout)
         created = await self._once(self._admin.CreateSnapshot, request, deadline)
         return answers.snapshot(created.snapshot)
 
     async def list_snapshots(self, *, timeout: float | None = None) -> tuple[results.Snapshot, ...]:
-        """The snapshots there are, newest first."""
+        """UNIMPLEMENTED in this version: raises UnimplementedError. `stats` counts snapshots."""
         request = admin_pb2.ListSnapshotsRequest()
         listed = await self._call(self._admin.ListSnapshots, request, timeout)
         return tuple(map(answers.snapshot, listed.snapshots))
@@ -277,7 +284,10 @@ class AsyncRecallClient:
     async def reembed(
         self, *, timeout: float | None = None
     ) -> AsyncIterator[results.ReembedProgress]:
-        """Make all vectors anew with the server's model, and say how far it has come."""
+        """UNIMPLEMENTED in this version: raises UnimplementedError.
+
+        A server that starts with another model embeds every message anew by itself.
+        """
         request = admin_pb2.ReembedRequest()
         async for item in self._stream(self._admin.Reembed, request, timeout):
             yield answers.reembed_progress(item)

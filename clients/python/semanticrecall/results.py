@@ -71,12 +71,13 @@ class RecallInfo:
         why_empty: set where there are no messages.
         query_truncated: the query was longer than the model's window and was cut.
         query_tokens: of the query as embedded.
-        cache_hit: the query's vector came from the cache.
+        cache_hit: the query's vector came from the cache, or the answer was given again.
         timings: see `RecallTimings`.
         candidates: messages that passed scope, filter and exclusions.
         searchable, pending: messages of the resource that can be found, and that cannot yet.
         exact: the hits are exactly the best `top_k`.
-        unknown_filter_keys: filter keys that no message of the resource carries.
+        unknown_filter_keys: filter keys that no message of the resource carries; all of them
+            where the resource has no messages.
         index_identity: which vectors: model, revision, dimensions, arithmetic.
         absent_group_ids: groups that were left out, being larger than the server's limit.
         messages_dropped: messages left out to keep the answer below the server's limit.
@@ -335,7 +336,14 @@ class VerifySummary:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot of the store."""
+    """The snapshots of the whole store, taken together.
+
+    Attributes:
+        name: "partitions" in this version.
+        create_time: when the call that answers this was done writing.
+        bytes: of all snapshot files, not only of what the call wrote.
+        messages: vectors in all snapshots; a message with several counts once for each.
+    """
 
     name: str
     create_time: datetime

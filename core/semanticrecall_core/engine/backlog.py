@@ -37,7 +37,9 @@ from semanticrecall_core.types.values import CallBudget, EmbeddedText, PendingRo
 
 RETRY_FIRST_SECONDS = 0.5
 RETRY_MAX_SECONDS = 60.0
-BATCH_ROWS_MAX = 16
+BATCH_ROWS_MAX = 128
+# So many windows are embedded between two commits; what is left of a batch then is for anybody.
+BATCH_COMPUTED_MAX = 16
 TEXTS_HELD_MAX = 4096
 START_PAGE_ROWS = 1000
 UNIT_TOLERANCE = 1e-3
@@ -342,7 +344,12 @@ class EmbeddingBacklog:
 
     def _embed(self, batch: list[_Entry]) -> None:
         done: list[tuple[_Entry, EmbeddedText]] = []
-        for entry in batch:
+        computed = 0
+        budget = self._budget()
+        for position, entry in enumerate(batch):
+            if computed >= BATCH_COMPUTED_MAX:
+                self._give_back(batch[position:])
+                break
             if entry.text is None:
                 entry.text = self._read_text(entry)
             if entry.text is None:
@@ -350,9 +357,8 @@ class EmbeddingBacklog:
                 self._finished(entry, None)
                 continue
             try:
-                embedded = self._embedder.embed_passage(
-                    entry.text, self._budget(), entry.resource_id
-                )
+                embedded = self._embedder.embed_passage(entry.text, budget, entry.resource_id)
+                computed += embedded.computed
                 _check_vectors(embedded, self._embedder.dimensions)
                 done.append((entry, embedded))
             except SemanticRecallError as error:
@@ -361,8 +367,16 @@ class EmbeddingBacklog:
                 # A bug for one text must not hold up the others of its batch.
                 _log.error("embed_raised", seq=entry.seq, error_type=type(error).__name__)
                 self._failed(entry, EmbeddingFailedError("the model failed on this text"))
-        if not done:
-            return
+        if done:
+            self._store_vectors(done)
+
+    def _give_back(self, entries: list[_Entry]) -> None:
+        """Let others have what was taken and not begun."""
+        with self._lock:
+            self._ready.extendleft(reversed(entries))
+            self._work.notify(len(entries))
+
+    def _store_vectors(self, done: list[tuple[_Entry, EmbeddedText]]) -> None:
         records = [
             VectorRecord(entry.resource_id, entry.seq, entry.revision, embedded.vectors)
             for entry, embedded in done
@@ -459,8 +473,9 @@ def _check_vectors(embedded: EmbeddedText, dimensions: int) -> None:
     vectors = embedded.vectors
     if vectors.ndim != 2 or not len(vectors) or vectors.shape[1] != dimensions:
         raise EmbeddingFailedError(f"the model gave vectors of another size than {dimensions}")
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
-    if not (np.abs(lengths - 1.0) <= UNIT_TOLERANCE).all():
+    squares = np.vecdot(vectors, vectors)
+    # The square of a length is twice as far from 1 as the length. NaN fails every comparison.
+    if not (np.abs(squares - 1.0) <= 2 * UNIT_TOLERANCE).all():
         raise EmbeddingFailedError(
             "the model gave a vector that is not finite or not of unit length"
         )

@@ -86,7 +86,7 @@ class DataDirectory:
             self._lock_fd = _locked(self.path / "LOCK")
         except OSError as error:
             raise UnsafeEnvironmentError(
-                f"the data directory cannot be used: {os.strerror(error.errno or 0)}",
+                f"the data directory {path} cannot be used: {_why_not(path, error)}",
                 reason="DATA_DIRECTORY_UNUSABLE",
             ) from error
 
@@ -189,10 +189,16 @@ class DataDirectory:
         if shared and not allow:
             raise UnsafeEnvironmentError(
                 f"the data directory is on {name}, where the database's log can be damaged without "
-                "an error; use a local disk, or allow it explicitly",
+                "an error; use a local disk, or start with --allow-network-filesystem",
                 reason="SHARED_FILE_SYSTEM",
             )
         return shared
+
+
+def _why_not(path: Path, error: OSError) -> str:
+    if isinstance(error, (FileExistsError, NotADirectoryError)):
+        return "it is not a directory"
+    return os.strerror(error.errno or 0)
 
 
 def _identity(file: str | int) -> tuple[int, int] | None:

@@ -94,7 +94,7 @@ def _held_against(
 def _loss(missing: int) -> CorruptDataError:
     return CorruptDataError(
         f"{missing} acknowledged changes are missing from recall.db (an older copy, or a damaged "
-        "log); restore the newest copy, or accept the loss explicitly",
+        "log); restore the newest copy, or start with --accept-loss",
         reason="ACKNOWLEDGED_CHANGES_MISSING",
     )
 

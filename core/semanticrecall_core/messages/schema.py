@@ -144,9 +144,13 @@ def ensure_schema(connection: apsw.Connection, codec: str) -> RecordState:
             reason="FOREIGN_DATABASE",
         )
     elif version != FORMAT:
+        way_out = (
+            "start the version that wrote it, or a newer one"
+            if version > FORMAT
+            else "export it with the version that wrote it, and import it into a new directory"
+        )
         raise FailedPreconditionError(
-            f"recall.db has format {version}; this version reads format {FORMAT}. "
-            "Start the version that wrote it, or a newer one",
+            f"recall.db has format {version}; this version reads format {FORMAT}: {way_out}",
             reason="FORMAT_UNKNOWN",
         )
     state = read_record(connection)

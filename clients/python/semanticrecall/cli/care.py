@@ -39,16 +39,18 @@ def stats(flags: StatsFlags) -> None:
         "threads": found.threads,
     }
     if not flags.resource:
-        cache = found.cache
+        cache, kept = found.cache, found.snapshots
         asked = cache.hits + cache.misses
         shown |= {
             "resources": found.resources,
-            "on disk": bytes_shown(found.disk_bytes),
+            "database on disk": bytes_shown(found.disk_bytes),
             "in memory": bytes_shown(found.resident_bytes),
             "partitions loaded": found.partitions_loaded,
             "embedding cache": f"{cache.entries:,} vectors, {bytes_shown(cache.bytes)}, "
             f"{cache.hits / asked if asked else 0:.0%} of {asked:,} look-ups found; "
             f"on disk {cache.disk_entries:,} vectors, {bytes_shown(cache.disk_bytes)}",
+            "snapshots": f"{kept.partitions:,} partitions, {bytes_shown(kept.bytes)}, "
+            f"{kept.damaged:,} damaged, {kept.failures:,} failed",
             "device": found.device,
             "server": f"{found.server_version}, up {found.uptime_seconds:,.0f} s",
         }
@@ -144,9 +146,6 @@ def register(app: typer.Typer) -> None:
         app,
         "snapshot",
         panel=PANEL,
-        examples="""
-        semanticrecall snapshot
-        semanticrecall snapshot --list
-        """,
+        examples="semanticrecall snapshot",
     )(snapshot)
     command(app, "reembed", panel=PANEL, examples="semanticrecall reembed")(reembed)

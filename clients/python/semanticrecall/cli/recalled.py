@@ -48,8 +48,8 @@ def recalled_messages(output: Output, result: RecallResult, query: str) -> Group
     for thread_id, messages in groupby(result.messages, key=lambda m: m.message.thread_id):
         parts.append(Text(f"── {plain(thread_id)}", style="cyan"))
         table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(justify="right", width=2)
-        table.add_column(width=BAR_CELLS + 5)
+        table.add_column(justify="right", min_width=2, no_wrap=True)
+        table.add_column(width=BAR_CELLS + 6)
         table.add_column(width=16 if width >= WIDE_CELLS else 10)
         table.add_column(ratio=1, overflow="fold")
         for recalled in messages:
