@@ -23,6 +23,8 @@ from semanticrecall_core.types.values import CallBudget
 from . import guards
 from .config import Settings
 from .lifecycle import Parts
+from .memory_limit import cache_bytes
+from .setting_kinds import Memory
 
 if TYPE_CHECKING:
     from semanticrecall_core.engine import Engine
@@ -56,12 +58,13 @@ def _load_model(settings: Settings) -> Embedder:
         settings.model_dir,
         settings.model_cache_dir,
         settings.device.value,
-        settings.cache_bytes_max,
+        cache_bytes(settings, settings.cache_bytes_max),
         cache_file=cache_file_of(settings),
         scheduling=Scheduling(
             queue_texts_max=settings.embed_queue_texts_max,
             queue_tokens_max=settings.embed_queue_tokens_max,
             batch_tokens_max=settings.embed_batch_tokens_max,
+            one_session=settings.memory is Memory.LOW,
         ),
     )
 

@@ -262,7 +262,9 @@ class Settings(BaseSettings):
     memory: Memory = setting(
         Group.CAPACITY,
         "default: partitions are in memory whole. low: their full vectors stay in the snapshots' "
-        "files, mapped, and a quarter of the memory is enough; a recall reads a few of them.",
+        "files, mapped, and a quarter of the memory is enough; a recall reads a few of them. "
+        "Caches grow to a quarter of their settings then, and queries and messages share the "
+        "model.",
         default=Memory.DEFAULT,
     )
     request_bytes_max: int = setting(

@@ -10,6 +10,7 @@ from semanticrecall_core.engine import Engine, EngineLimits
 from semanticrecall_core.engine.partition_loading import ImageForm, PartitionLoader
 from semanticrecall_core.engine.snapshotting import SnapshotPlan, Snapshotting
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
+from semanticrecall_core.messages.connection import READER_CACHE_KIB
 from semanticrecall_core.messages.directory import DataDirectory
 from semanticrecall_core.snapshots import FileSnapshotStore
 from semanticrecall_core.types.ports import Embedder, MessageStore
@@ -17,7 +18,7 @@ from semanticrecall_core.vectors import FaissVectorIndex
 
 from .assembly import SNAPSHOTS
 from .config import Settings
-from .memory_limit import partitions_bytes_default
+from .memory_limit import cache_bytes, partitions_bytes_default
 from .message_codec import ProtobufMessages
 from .setting_kinds import Memory
 
@@ -35,6 +36,7 @@ def open_store(settings: Settings, claim: DataDirectory, embedder: Embedder) -> 
     options = StoreOptions(
         allow_shared_file_system=settings.allow_network_filesystem,
         accept_loss=settings.accept_loss,
+        reader_cache_kib=cache_bytes(settings, READER_CACHE_KIB),
     )
     return SqliteMessageStore(
         claim, generation=embedder.generation, codec=ProtobufMessages(), options=options

@@ -32,6 +32,7 @@ from .health import WATCHES_MAX, Health
 from .lanes import Lane, LaneLimits
 from .listen import Address, ListenError, TcpAddress, UnixAddress, check_tcp, private_socket
 from .logs import Logger
+from .memory_limit import cache_bytes
 from .observability import (
     DISK_BYTES_HELP,
     Metrics,
@@ -242,7 +243,7 @@ class Sidecar:
                 engine,
                 RequestLimits.of(settings),
                 settings.answer_bytes_max,
-                settings.answer_cache_bytes_max,
+                cache_bytes(settings, settings.answer_cache_bytes_max),
                 self._metrics,
             ),
             admin=AdminService(engine),

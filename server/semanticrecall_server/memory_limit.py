@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from .setting_kinds import Memory
+
+if TYPE_CHECKING:
+    from .config import Settings
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CGROUP_OF_SELF = Path("/proc/self/cgroup")
 PARTITIONS_BYTES_MAX = 4 * 2**30
+LOW_MEMORY_DIVISOR = 4
+"""With `--memory low` caches grow to this part of their settings."""
 
 
 def memory_limit_bytes(
@@ -61,3 +69,8 @@ def _limit_in(path: Path, otherwise: int) -> int:
         return int(path.read_text())
     except (OSError, ValueError):  # no such file in this group, or "max"
         return otherwise
+
+
+def cache_bytes(settings: Settings, bytes_max: int) -> int:
+    """How large a cache may grow of which the settings say `bytes_max`."""
+    return bytes_max // LOW_MEMORY_DIVISOR if settings.memory is Memory.LOW else bytes_max

@@ -51,7 +51,8 @@ class Metrics:
     """The counters of one server; a registry of its own. The process's memory and files too."""
 
     def __init__(self, version: str) -> None:
-        disable_created_metrics()  # a second series for each, which says when it was first shown
+        # They would be a second series for each, which says when it was first shown.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._version = version

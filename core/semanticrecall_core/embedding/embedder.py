@@ -87,7 +87,7 @@ class OnnxEmbedder:
             EmbedRole.PASSAGE: spec.passage_prompt,
         }
         self._device: Device
-        self._device, self._sessions = _open_sessions(model, device)
+        self._device, self._sessions = _open_sessions(model, device, shared=scheduling.one_session)
         self._dimensions = spec.dimensions
         self._generation = model.generation
         self._index_identity = model.index_identity
@@ -292,12 +292,12 @@ class OnnxEmbedder:
 
 
 def _open_sessions(
-    model: EncoderModel, asked: str
+    model: EncoderModel, asked: str, *, shared: bool
 ) -> tuple[Device, dict[EmbedRole, EncoderSession]]:
     """The session of each role, all on one device; only "auto" may end on another one.
 
     A GPU runs one text or batch after the other, and its memory is dear: there both roles share
-    one.
+    one, as they do where `shared` asks for it.
     """
     spec = model.spec
     device = choose_device(asked, spec.quantisation)
@@ -308,7 +308,9 @@ def _open_sessions(
                 model.graph, device=on, pooling=spec.pooling, dimensions=spec.dimensions
             )
 
-        return dict.fromkeys(EmbedRole, one()) if on == "cuda" else {r: one() for r in EmbedRole}
+        if shared or on == "cuda":
+            return dict.fromkeys(EmbedRole, one())
+        return {role: one() for role in EmbedRole}
 
     try:
         return device, opened(device)

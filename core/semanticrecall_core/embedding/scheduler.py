@@ -50,12 +50,15 @@ class Scheduling:
         batch_tokens_max: tokens of one batch, padding included; a longer text runs alone. 0 is what
             the device gains from. Of no meaning where texts run one by one.
         runs_max: runs of one role at once; 0 is as many as the CPU quota allows. A GPU has one.
+        one_session: queries and passages share the model's session, and its memory; a query may
+            then wait for memory that a passage of low priority is just getting.
     """
 
     queue_texts_max: int = QUEUE_TEXTS_MAX_DEFAULT
     queue_tokens_max: int = QUEUE_TOKENS_MAX_DEFAULT
     batch_tokens_max: int = 0
     runs_max: int = 0
+    one_session: bool = False
 
     def runs_at_once(self) -> int:
         """`runs_max`, or what the machine gives."""

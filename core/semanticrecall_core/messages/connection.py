@@ -30,7 +30,7 @@ from .schema import PAGE_BYTES
 SQLITE_VERSION_MIN = (3, 51, 3)  # older ones can damage the log while it is reset
 JOURNAL_BYTES_MAX = 16 << 20
 _WRITER_CACHE_KIB = 16 << 10
-_READER_CACHE_KIB = 8 << 10
+READER_CACHE_KIB = 8 << 10
 _BUSY_TIMEOUT_MS = 2_000
 _READ_WAIT_S = 10.0
 _STATEMENTS_CACHED = 200
@@ -44,11 +44,13 @@ class DatabaseFile:
     Attributes:
         mode_of: a file whose permissions the database takes when SQLite makes it.
         vfs: SQLite's operating system layer; "" is its default.
+        reader_cache_kib: pages that each reading connection keeps, in KiB.
     """
 
     path: Path
     mode_of: Path
     vfs: str = ""
+    reader_cache_kib: int = READER_CACHE_KIB
 
     def open_writer(self) -> apsw.Connection:
         """A connection that writes: WAL, synchronous=FULL, secure_delete, our own checkpoints.
@@ -76,7 +78,7 @@ class DatabaseFile:
         """A connection that cannot write."""
         connection = self._open(apsw.SQLITE_OPEN_READWRITE)
         connection.pragma("query_only", "ON")
-        connection.pragma("cache_size", -_READER_CACHE_KIB)
+        connection.pragma("cache_size", -self.reader_cache_kib)
         return connection
 
     def _open(self, flags: int) -> apsw.Connection:

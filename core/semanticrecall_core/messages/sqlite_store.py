@@ -37,7 +37,7 @@ from ..types.windows import GroupQuery, GroupRows, MatchingRows, WindowQuery, Wi
 from . import reading, verifying, windows
 from .append import Append, append_bytes
 from .commit import Change, GroupCommit, QueueLimits
-from .connection import DatabaseFile, ReaderPool
+from .connection import READER_CACHE_KIB, DatabaseFile, ReaderPool
 from .directory import DataDirectory
 from .forget import Forget
 from .journal import OpenedJournal, open_journal
@@ -63,6 +63,8 @@ class StoreOptions:
         accept_loss: open although acknowledged changes are missing.
         readers_max: reads that go on at once.
         vfs: SQLite's operating system layer; "" is the default.
+        reader_cache_kib: pages that each reading connection keeps, in KiB; the system's own cache
+            of the file is beneath it.
     """
 
     clock: Callable[[], int] = time.time_ns
@@ -71,6 +73,7 @@ class StoreOptions:
     readers_max: int = 16
     queue: QueueLimits = field(default_factory=QueueLimits)
     vfs: str = ""
+    reader_cache_kib: int = READER_CACHE_KIB
 
 
 class SqliteMessageStore:
@@ -114,6 +117,7 @@ class SqliteMessageStore:
                 self._directory.database,
                 self._directory.lock,
                 options.vfs or ("unix-excl" if shared else ""),
+                options.reader_cache_kib,
             )
             opened = _opened(self._directory, file, generation, codec.name, options.accept_loss)
         except BaseException:
