@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import apsw
 import numpy as np
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROW_OVERHEAD_BYTES = 256
-_GENERATION = 7  # position among the numbers of a vector row
+_CHUNK, _GENERATION = 1, 7  # positions among the numbers of a vector row
 
 _INSERT = (
     "INSERT INTO vectors(seq, chunk, resource_key, thread_key, create_time_ns, role, revision,"
@@ -75,15 +75,28 @@ def check_vectors(records: Sequence[VectorRecord]) -> None:
     """Refuse what must never be stored.
 
     Raises:
-        EmbeddingFailedError: not (chunks, dimensions) float32 with at least one row, or a number
-            that is not finite.
+        EmbeddingFailedError: not (chunks, dimensions) float32 with at least one row, not all of the
+            same dimensions, or a number that is not finite.
     """
     for record in records:
         vectors = record.vectors
         if vectors.ndim != 2 or vectors.size == 0 or vectors.dtype != np.float32:
             raise EmbeddingFailedError("vectors must be float32 rows of at least one chunk")
-        if not np.isfinite(vectors).all():
-            raise EmbeddingFailedError("a vector holds a number that is not finite")
+    if len({record.vectors.shape[1] for record in records}) != 1:
+        raise EmbeddingFailedError("vectors that are put together must be equally long")
+    if not np.isfinite(np.concatenate([record.vectors for record in records])).all():
+        raise EmbeddingFailedError("a vector holds a number that is not finite")
+
+
+class _Row(NamedTuple):
+    """A record, and what its message's row says."""
+
+    record: VectorRecord
+    resource_key: int
+    thread_key: int
+    create_time_ns: int
+    role: int
+    text_hash: bytes
 
 
 class PutVectors:
@@ -96,52 +109,57 @@ class PutVectors:
 
     def __call__(self, connection: apsw.Connection, _revision: int) -> Change[list[bool]]:
         """See commit.Operation."""
-        told: dict[str, VectorNotices] = {}
         last = {record.seq: record for record in self._records}  # a later one replaces
-        stored: dict[int, bool] = {}
+        fresh: dict[str, list[_Row]] = {}
         results: list[bool] = []
         for record in self._records:
-            target = _target(connection, record)
-            results.append(target is not None)
-            if target is not None and last[record.seq] is record:
-                columns = self._store(connection, record, target)
-                notices = told.setdefault(record.resource_id, VectorNotices())
-                notices.put(columns, self._generation_key)
-                stored[record.seq] = True
-        notices_all = [n for resource, notes in told.items() for n in notes.notices(resource)]
-        return Change(
-            results,
-            changed=bool(stored),
-            notices=tuple(notices_all),
-            resources=tuple(told),
-        )
+            row = _row_of(connection, record)
+            results.append(row is not None)
+            if row is not None and last[record.seq] is record:
+                fresh.setdefault(record.resource_id, []).append(row)
+        told: list[Notice] = []
+        for resource_id, rows in fresh.items():
+            notices = VectorNotices()
+            notices.put(self._store(connection, rows), self._generation_key)
+            told.extend(notices.notices(resource_id))
+        return Change(results, changed=bool(fresh), notices=tuple(told), resources=tuple(fresh))
 
-    def _store(
-        self,
-        connection: apsw.Connection,
-        record: VectorRecord,
-        target: tuple[int, int, int, int, bytes],
-    ) -> VectorColumns:
-        resource_key, thread_key, time_ns, role, text_hash = target
-        chunks = len(record.vectors)
-        numbers = np.empty((chunks, 8), np.int64)
-        numbers[:] = (
-            record.seq,
-            0,
-            resource_key,
-            thread_key,
-            time_ns,
-            role,
-            record.revision,
-            self._generation_key,
-        )
-        numbers[:, 1] = np.arange(chunks)
-        vectors = np.ascontiguousarray(record.vectors, "<f4")
-        delete_vectors(connection, resource_key, [record.seq])
+    def _store(self, connection: apsw.Connection, rows: Sequence[_Row]) -> VectorColumns:
+        """Write the vectors of one resource's messages; all columns are made at once."""
+        seqs = [row.record.seq for row in rows]
+        counts = [len(row.record.vectors) for row in rows]
+        heads = [
+            (
+                row.record.seq,
+                0,
+                row.resource_key,
+                row.thread_key,
+                row.create_time_ns,
+                row.role,
+                row.record.revision,
+                self._generation_key,
+            )
+            for row in rows
+        ]
+        numbers = np.repeat(np.array(heads, np.int64), counts, axis=0)
+        numbers[:, _CHUNK] = np.concatenate([np.arange(count) for count in counts])
+        vectors = np.concatenate([row.record.vectors for row in rows]).astype("<f4", copy=False)
         sums = vector_checksums(numbers, vectors)
-        for row, checksum, vector in zip(numbers.tolist(), sums.tolist(), vectors, strict=True):
-            connection.execute(_INSERT, (*row, checksum, text_hash, vector.tobytes()))
-        connection.execute("DELETE FROM pending WHERE seq = ?", (record.seq,))
+        hashes = [row.text_hash for row, n in zip(rows, counts, strict=True) for _ in range(n)]
+        delete_vectors(connection, rows[0].resource_key, seqs)
+        connection.executemany(
+            _INSERT,
+            (
+                (*row, checksum, text_hash, vector.tobytes())
+                for row, checksum, text_hash, vector in zip(
+                    numbers.tolist(), sums.tolist(), hashes, vectors, strict=True
+                )
+            ),
+        )
+        connection.execute(
+            "DELETE FROM pending WHERE seq IN (SELECT value FROM carray(?))",
+            (keys.seq_array(seqs),),
+        )
         return VectorColumns(numbers, vectors, sums, ())
 
 
@@ -206,17 +224,15 @@ def requeue(connection: apsw.Connection, resource_key: int, seqs: Sequence[int])
     )
 
 
-def _target(
-    connection: apsw.Connection, record: VectorRecord
-) -> tuple[int, int, int, int, bytes] | None:
-    """resource_key, thread_key, create_time_ns, role, text_hash of the row, if it is as it was."""
+def _row_of(connection: apsw.Connection, record: VectorRecord) -> _Row | None:
+    """The message's row, if it is as it was when its text was embedded."""
     row = connection.execute(
         "SELECT m.resource_key, m.thread_key, m.create_time_ns, m.role, m.text_hash"
         " FROM messages m JOIN resources r ON r.resource_key = m.resource_key"
         " WHERE m.seq = ? AND m.revision = ? AND r.resource_id = ?",
         (record.seq, record.revision, record.resource_id),
     ).fetchone()
-    return None if row is None else (row[0], row[1], row[2], row[3], row[4])
+    return None if row is None else _Row(record, *row)
 
 
 def _tell_removed(resource_id: str, seqs: list[int], listener: CommitListener) -> None:
