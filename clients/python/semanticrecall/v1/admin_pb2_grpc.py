@@ -79,15 +79,21 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateSnapshot(self, request, context):
-        """Writes snapshots of everything that has none, or another one, and answers when they are on
-        disk. They are written in the background without this call too, where it is worth it.
+        """Writes a snapshot of every resource whose vectors have none yet, or have changed since their
+        last one, and answers when all of them are on disk. The next start then reads those instead
+        of the record. Without this call they are written in the background where it is worth it; it
+        works with `--snapshot-interval-ms 0` too. A resource that cannot be read is left out, logged
+        and counted in `SnapshotStats.failures`. Give a large store minutes.
+        DEADLINE_EXCEEDED: not all of it is written yet; the writing goes on, and another call waits
+        for the rest. RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed,
+        or the server is stopping and what was not written by then is left.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSnapshots(self, request, context):
-        """UNIMPLEMENTED in this version.
+        """UNIMPLEMENTED in this version. GetStats counts the snapshots there are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

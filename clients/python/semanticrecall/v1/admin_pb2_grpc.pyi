@@ -31,15 +31,21 @@ class AdminServiceStub:
         semanticrecall.v1.admin_pb2.CreateSnapshotRequest,
         semanticrecall.v1.admin_pb2.CreateSnapshotResponse,
     ]
-    """Writes snapshots of everything that has none, or another one, and answers when they are on
-    disk. They are written in the background without this call too, where it is worth it.
+    """Writes a snapshot of every resource whose vectors have none yet, or have changed since their
+    last one, and answers when all of them are on disk. The next start then reads those instead
+    of the record. Without this call they are written in the background where it is worth it; it
+    works with `--snapshot-interval-ms 0` too. A resource that cannot be read is left out, logged
+    and counted in `SnapshotStats.failures`. Give a large store minutes.
+    DEADLINE_EXCEEDED: not all of it is written yet; the writing goes on, and another call waits
+    for the rest. RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed,
+    or the server is stopping and what was not written by then is left.
     """
 
     ListSnapshots: grpc.UnaryUnaryMultiCallable[
         semanticrecall.v1.admin_pb2.ListSnapshotsRequest,
         semanticrecall.v1.admin_pb2.ListSnapshotsResponse,
     ]
-    """UNIMPLEMENTED in this version."""
+    """UNIMPLEMENTED in this version. GetStats counts the snapshots there are."""
 
     Verify: grpc.UnaryStreamMultiCallable[
         semanticrecall.v1.admin_pb2.VerifyRequest,
@@ -74,15 +80,21 @@ class AdminServiceAsyncStub:
         semanticrecall.v1.admin_pb2.CreateSnapshotRequest,
         semanticrecall.v1.admin_pb2.CreateSnapshotResponse,
     ]
-    """Writes snapshots of everything that has none, or another one, and answers when they are on
-    disk. They are written in the background without this call too, where it is worth it.
+    """Writes a snapshot of every resource whose vectors have none yet, or have changed since their
+    last one, and answers when all of them are on disk. The next start then reads those instead
+    of the record. Without this call they are written in the background where it is worth it; it
+    works with `--snapshot-interval-ms 0` too. A resource that cannot be read is left out, logged
+    and counted in `SnapshotStats.failures`. Give a large store minutes.
+    DEADLINE_EXCEEDED: not all of it is written yet; the writing goes on, and another call waits
+    for the rest. RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed,
+    or the server is stopping and what was not written by then is left.
     """
 
     ListSnapshots: grpc.aio.UnaryUnaryMultiCallable[
         semanticrecall.v1.admin_pb2.ListSnapshotsRequest,
         semanticrecall.v1.admin_pb2.ListSnapshotsResponse,
     ]
-    """UNIMPLEMENTED in this version."""
+    """UNIMPLEMENTED in this version. GetStats counts the snapshots there are."""
 
     Verify: grpc.aio.UnaryStreamMultiCallable[
         semanticrecall.v1.admin_pb2.VerifyRequest,
@@ -121,8 +133,14 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.admin_pb2.CreateSnapshotRequest,
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.admin_pb2.CreateSnapshotResponse, collections.abc.Awaitable[semanticrecall.v1.admin_pb2.CreateSnapshotResponse]]:
-        """Writes snapshots of everything that has none, or another one, and answers when they are on
-        disk. They are written in the background without this call too, where it is worth it.
+        """Writes a snapshot of every resource whose vectors have none yet, or have changed since their
+        last one, and answers when all of them are on disk. The next start then reads those instead
+        of the record. Without this call they are written in the background where it is worth it; it
+        works with `--snapshot-interval-ms 0` too. A resource that cannot be read is left out, logged
+        and counted in `SnapshotStats.failures`. Give a large store minutes.
+        DEADLINE_EXCEEDED: not all of it is written yet; the writing goes on, and another call waits
+        for the rest. RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed,
+        or the server is stopping and what was not written by then is left.
         """
 
     @abc.abstractmethod
@@ -131,7 +149,7 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.admin_pb2.ListSnapshotsRequest,
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.admin_pb2.ListSnapshotsResponse, collections.abc.Awaitable[semanticrecall.v1.admin_pb2.ListSnapshotsResponse]]:
-        """UNIMPLEMENTED in this version."""
+        """UNIMPLEMENTED in this version. GetStats counts the snapshots there are."""
 
     @abc.abstractmethod
     def Verify(

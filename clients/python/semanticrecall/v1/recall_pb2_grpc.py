@@ -35,6 +35,10 @@ class RecallServiceStub(object):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
+
+    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
+    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
+    ListSnapshots and Reembed. All else is there.
     """
 
     def __init__(self, channel):
@@ -105,6 +109,10 @@ class RecallServiceServicer(object):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
+
+    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
+    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
+    ListSnapshots and Reembed. All else is there.
     """
 
     def Recall(self, request, context):
@@ -266,6 +274,10 @@ class RecallService(object):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
+
+    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
+    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
+    ListSnapshots and Reembed. All else is there.
     """
 
     @staticmethod

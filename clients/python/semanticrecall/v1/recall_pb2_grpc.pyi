@@ -27,6 +27,10 @@ class RecallServiceStub:
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
+
+    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
+    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
+    ListSnapshots and Reembed. All else is there.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -124,6 +128,10 @@ class RecallServiceAsyncStub:
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
+
+    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
+    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
+    ListSnapshots and Reembed. All else is there.
     """
 
     Recall: grpc.aio.UnaryUnaryMultiCallable[
@@ -220,6 +228,10 @@ class RecallServiceServicer(metaclass=abc.ABCMeta):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
+
+    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
+    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
+    ListSnapshots and Reembed. All else is there.
     """
 
     @abc.abstractmethod
