@@ -276,7 +276,7 @@ class Snapshotting:
                     forgotten += 1
                     self.forget(resource_id)
                     self.rows_changed(resource_id, self._plan.changed_rows_min)
-            except SemanticRecallError as error:
+            except Exception as error:
                 self._failed("snapshot_not_compared", error)
             overdue = 0 < self._plan.interval_s <= self._clock() - worked
             if self._wake.wait(COMPARE_PAUSE * (time.monotonic() - started)) or overdue:
@@ -302,6 +302,10 @@ class Snapshotting:
                 raise UnavailableError("the snapshots were closed before all was written")
         except SemanticRecallError as error:
             _answer(requests, error)
+            raise
+        except Exception:
+            # Whatever it was is logged by who called; those who wait hear of it all the same.
+            _answer(requests, UnavailableError("the snapshots could not be written"))
             raise
         _answer(requests, None)
 
