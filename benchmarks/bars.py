@@ -3,8 +3,8 @@
 Usage: python -m benchmarks.bars [--quick] [--data-dir DIR] [--only NAME ...] [--json FILE]
                                  [--markdown FILE]
 
-Full size takes about 25 minutes once the stores are built; with `--data-dir` they are built once, in
-some minutes for 1,000,000 messages, and found again. `--quick` takes a few minutes on small
+Full size takes about 25 minutes once the stores are built; with `--data-dir` they are built once,
+in some minutes for 1,000,000 messages, and found again. `--quick` takes a few minutes on small
 stores: it shows that everything runs and what is far off, not whether a bar is met. Nothing else
 should run on the machine. A benchmark that fails has a row that says so; the others go on, and the
 exit status is 1.
