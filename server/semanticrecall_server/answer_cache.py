@@ -90,6 +90,12 @@ class AnswerCache:
             self._hits += 1
             return answer
 
+    def has(self, resource_id: str, key: bytes) -> bool:
+        """Whether `get` would give an answer now."""
+        with self._lock:
+            known = self._resources.get(resource_id)
+            return known is not None and key in known.answers
+
     def begin(self, resource_id: str) -> ResourceAnswers:
         """Where an answer belongs that is begun now; taken before the record is read."""
         with self._lock:

@@ -107,10 +107,11 @@ class RecallService:
         wrong with a request.
         """
         arrived = time.monotonic()
-        # The read token first: what it waits for may end an answer, and not the other way round.
-        if not self._may_repeat(request):
+        key = request_key(request)
+        if not self._answers.has(request.resource_id, key) or not self._may_repeat(request):
             return None
-        kept = self._answers.get(request.resource_id, request_key(request))
+        # Taken after the read token was looked at: what it waited for may have ended the answer.
+        kept = self._answers.get(request.resource_id, key)
         if kept is None:
             return None
         total_us = microseconds(time.monotonic() - arrived)

@@ -48,6 +48,7 @@ class WriteBehind:
         # What a process erased that was killed then may still be in the log.
         self._checkpoint_wanted = True
         self._checkpoint_at_once = True  # what was forgotten is not to wait for more to write
+        self._write_is_due = False
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="embedding-cache", daemon=True)
         self._thread.start()
@@ -140,7 +141,8 @@ class WriteBehind:
             _log.warning("embedding.cache_priority_not_lowered")
         while self._wait_for_work():
             try:
-                self._write(with_uses=time.monotonic() - self._uses_written > _USES_PERIOD_S)
+                if self._write_is_due:
+                    self._write(with_uses=time.monotonic() - self._uses_written > _USES_PERIOD_S)
                 self._checkpoint_if_wanted()
             except Exception as error:
                 # A bug here must cost no more than the entries in hand.
@@ -159,6 +161,10 @@ class WriteBehind:
                     or len(self._queue) >= QUEUE_ENTRIES_EARLY
                 ),
                 self._delay_s,
+            )
+            # A log to be emptied is no reason to write what has not waited for others yet.
+            self._write_is_due = (
+                not self._checkpoint_at_once or len(self._queue) >= QUEUE_ENTRIES_EARLY
             )
             return not self._closing
 
