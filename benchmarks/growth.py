@@ -16,7 +16,6 @@ caller, Unix sockets, grpcio's synchronous client.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from benchmarks import corpus, processes, wire_requests
 from benchmarks.derived_files import forget_cached_vectors
 from benchmarks.raw_client import Client, connected
 from benchmarks.report import Bar, Digest, Result, flag, run_script
-from benchmarks.store_builder import ResourcePlan, build, crowd
+from benchmarks.store_builder import ResourcePlan, build, crowd, stores_in
 from semanticrecall.v1 import recall_pb2
 
 STORE_BAR, RESOURCE_BAR = 1.2, 2.5
@@ -154,10 +153,8 @@ def _measure_in(directory: Path, config: Config) -> Result:
 
 def measure(config: Config) -> Result:
     """Build what is not there, run the sidecars, measure."""
-    if config.data_dir is not None:
-        return _measure_in(config.data_dir.resolve(), config)
-    with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as name:
-        return _measure_in(Path(name), config)
+    with stores_in(config.data_dir) as directory:
+        return _measure_in(directory, config)
 
 
 if __name__ == "__main__":

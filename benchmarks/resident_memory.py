@@ -12,7 +12,6 @@ all of them stay.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from benchmarks.measure import Resident
 from benchmarks.raw_client import Client, connected
 from benchmarks.raw_parts import DIMENSIONS
 from benchmarks.report import Bar, Digest, Result, flag, run_script
-from benchmarks.store_builder import ResourcePlan, build, crowd
+from benchmarks.store_builder import ResourcePlan, build, crowd, stores_in
 from semanticrecall.v1 import admin_pb2, recall_pb2
 
 PARTITIONS_BYTES_MAX = 16 << 30
@@ -96,10 +95,8 @@ def _measure_in(directory: Path, config: Config) -> Result:
 
 def measure(config: Config) -> Result:
     """Build the store if it is not there, measure both modes."""
-    if config.data_dir is not None:
-        return _measure_in(config.data_dir.resolve(), config)
-    with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as name:
-        return _measure_in(Path(name), config)
+    with stores_in(config.data_dir) as directory:
+        return _measure_in(directory, config)
 
 
 if __name__ == "__main__":

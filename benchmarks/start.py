@@ -20,7 +20,6 @@ the bars: without them a start may be slower, but the answers must be the same.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,7 @@ from benchmarks.derived_files import (
 from benchmarks.growth import measured_resource
 from benchmarks.raw_client import Client, connected
 from benchmarks.report import Bar, Digest, Result, flag, run_script
-from benchmarks.store_builder import build, crowd
+from benchmarks.store_builder import build, crowd, stores_in
 from semanticrecall.v1 import admin_pb2, recall_pb2
 
 START_BAR_S = 3.0
@@ -148,10 +147,8 @@ def _measure_in(directory: Path, config: Config) -> Result:
 
 def measure(config: Config) -> Result:
     """Build the store if it is not there, start sidecars, measure."""
-    if config.data_dir is not None:
-        return _measure_in(config.data_dir.resolve(), config)
-    with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as name:
-        return _measure_in(Path(name), config)
+    with stores_in(config.data_dir) as directory:
+        return _measure_in(directory, config)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ import itertools
 import json
 import random
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,6 +52,16 @@ NOISE_WEIGHT = 0.6
 FIRST_TIME_NS = 1_700_000_000 * 10**9
 SECOND_NS = 10**9
 BATCH_SECONDS_MAX = 600.0
+
+
+@contextmanager
+def stores_in(data_dir: Path | None) -> Iterator[Path]:
+    """Where stores are built: a directory to find them in again, or None for one that goes."""
+    if data_dir is not None:
+        yield data_dir.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as name:
+        yield Path(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,8 @@ from structlog.testing import capture_logs
 
 from semanticrecall_core.embedding.cache import CacheKey
 from semanticrecall_core.types.errors import UnavailableError
-from support.cache_files import FiledCache, files_of, vector_of
+from support.cache_files import TEXTS, FiledCache, files_of, filled, reopened, vector_of
 from support.faulty_disk import FaultyDisk
-
-TEXTS = [f"what was said at {n}" for n in range(40)]
 
 
 @pytest.fixture
@@ -29,21 +27,6 @@ def filed(tmp_path: Path) -> Iterator[FiledCache]:
     cache = FiledCache(tmp_path)
     yield cache
     cache.close()
-
-
-def reopened(cache: FiledCache, **options: Any) -> FiledCache:
-    cache.close()
-    return FiledCache(cache.path.parent, **options)
-
-
-def filled(folder: Path) -> Path:
-    """A sound file with TEXTS in it, closed."""
-    cache = FiledCache(folder)
-    for text in TEXTS:
-        cache.put(text)
-    cache.close()
-    assert not [path for path in files_of(cache.path) if path != cache.path]
-    return cache.path
 
 
 def fails_once(operation: str, error: type[Exception]) -> Any:

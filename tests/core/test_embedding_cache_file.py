@@ -17,9 +17,7 @@ from semanticrecall_core.embedding import write_behind
 from semanticrecall_core.embedding.cache import CacheKey, open_vector_cache
 from semanticrecall_core.embedding.cache_file import CacheFile, CacheFileOptions
 from semanticrecall_core.embedding.write_behind import WriteBehind
-from support.cache_files import DIMENSIONS, FiledCache, files_of, vector_of
-
-TEXTS = [f"what was said at {n}" for n in range(40)]
+from support.cache_files import DIMENSIONS, TEXTS, FiledCache, files_of, filled, reopened, vector_of
 
 
 @pytest.fixture
@@ -27,21 +25,6 @@ def filed(tmp_path: Path) -> Iterator[FiledCache]:
     cache = FiledCache(tmp_path)
     yield cache
     cache.close()
-
-
-def reopened(cache: FiledCache, **options: Any) -> FiledCache:
-    cache.close()
-    return FiledCache(cache.path.parent, **options)
-
-
-def filled(folder: Path) -> Path:
-    """A sound file with TEXTS in it, closed."""
-    cache = FiledCache(folder)
-    for text in TEXTS:
-        cache.put(text)
-    cache.close()
-    assert not [path for path in files_of(cache.path) if path != cache.path]
-    return cache.path
 
 
 # ---- across restarts ----

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from semanticrecall_core.messages import forget as forget_module
+from semanticrecall_core.types.errors import UnavailableError
 from semanticrecall_core.types.values import ForgetTarget
 from support.running_engine import Running, draft
 
@@ -96,3 +97,16 @@ def test_a_thread_that_is_given_away_takes_its_first_owners_cache_along(running:
     assert cached(running) == before - 5
     assert running.engine.forget("v", ForgetTarget(everything=True)).messages == 4
     assert cached(running) == before - 5
+
+
+def test_an_edit_is_searchable_though_the_cache_cannot_drop_the_old_text(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(texts: object, owner: str = "") -> int:
+        raise UnavailableError("the file of cached embeddings cannot be erased")
+
+    monkeypatch.setattr(running.embedder, "forget_texts", fails)
+    running.add(draft("m1", "quite another sentence"))
+    found = running.recall("quite another sentence").messages
+    assert [m.message.text for m in found if m.rank == 1] == ["quite another sentence"]
+    assert running.engine.pending("u") == 0

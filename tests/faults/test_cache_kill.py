@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 from structlog.testing import capture_logs
 
 from support.cache_files import FiledCache
+from support.killed_writer import killed_writer
 
 KILLS = 6
 FORGET_EACH = 10
@@ -22,6 +17,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from support.cache_files import FiledCache
+from support.killed_writer import killed_writer
 filed = FiledCache(Path(sys.argv[1]), disk=2 << 20)
 for n in range(10**9):
     text = f"{sys.argv[2]}-{n}"
@@ -37,33 +33,11 @@ for n in range(10**9):
 """
 
 
-def _killed_writer(home: Path, cycle: int) -> list[str]:
-    """What a writer said until it was killed, some lines after its first."""
-    tests = Path(__file__).resolve().parents[1]
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(home), str(cycle)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(tests)},
-    )
-    assert writer.stdout is not None
-    said = bytearray()
-    deadline = time.monotonic() + 60
-    while said.count(b"\n") < 100 + 37 * cycle:
-        assert select.select([writer.stdout], [], [], deadline - time.monotonic())[0]
-        said += os.read(writer.stdout.fileno(), 4096)
-    writer.send_signal(signal.SIGKILL)
-    said += writer.stdout.read()
-    writer.stdout.close()
-    assert writer.wait(30) == -signal.SIGKILL
-    return said.decode().splitlines()
-
-
 def test_what_a_killed_process_wrote_is_right_and_what_it_forgot_is_gone(tmp_path: Path) -> None:
     found = 0
     forgotten: set[str] = set()
     for cycle in range(KILLS):
-        lines = _killed_writer(tmp_path, cycle)
+        lines = killed_writer(WRITER, tmp_path, cycle, lines=100 + 37 * cycle)
         with capture_logs() as logs:
             filed = FiledCache(tmp_path, disk=2 << 20)
         assert logs == []

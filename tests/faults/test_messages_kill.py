@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from semanticrecall_core.types.errors import StoreLockedError
 from semanticrecall_core.types.values import ListQuery, Role
+from support.killed_writer import killed_writer
 from support.message_stores import append, draft
 from support.stored_messages import open_store
 
@@ -46,30 +43,12 @@ for name in range(4):
 """
 
 
-def _killed_writer(home: Path, cycle: int) -> list[str]:
-    """What a writer said until it was killed, some lines after its first."""
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(home), str(cycle)], stdout=subprocess.PIPE
-    )
-    assert writer.stdout is not None
-    said = bytearray()
-    deadline = time.monotonic() + 60
-    while said.count(b"\n") < 40 + 17 * cycle:
-        assert select.select([writer.stdout], [], [], deadline - time.monotonic())[0]
-        said += os.read(writer.stdout.fileno(), 4096)
-    writer.send_signal(signal.SIGKILL)
-    said += writer.stdout.read()
-    writer.stdout.close()
-    assert writer.wait(30) == -signal.SIGKILL
-    return said.decode().splitlines()
-
-
 def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
     home = tmp_path / "data"
     appended: set[str] = set()
     embedded: dict[str, int] = {}
     for cycle in range(KILLS):
-        for line in _killed_writer(home, cycle):
+        for line in killed_writer(WRITER, home, cycle, lines=40 + 17 * cycle):
             match line.split():
                 case ["appended", key]:
                     appended.add(key)

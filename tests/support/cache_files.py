@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from semanticrecall_core.embedding.write_behind import WriteBehind
 DIMENSIONS = 384
 NEVER_S = 3600.0
 ROOMY = 64 << 20
+TEXTS = [f"what was said at {n}" for n in range(40)]
 
 
 def vector_of(owner: str, text: str) -> NDArray[np.float32]:
@@ -74,3 +76,19 @@ class FiledCache:
 def files_of(path: Path) -> list[Path]:
     """The database and what SQLite keeps beside it, so far as they are there."""
     return sorted(path.parent.glob(f"{path.name}*"))
+
+
+def reopened(cache: FiledCache, **options: Any) -> FiledCache:
+    """Another over the same file, as after a restart."""
+    cache.close()
+    return FiledCache(cache.path.parent, **options)
+
+
+def filled(folder: Path) -> Path:
+    """A sound file with TEXTS in it, closed."""
+    cache = FiledCache(folder)
+    for text in TEXTS:
+        cache.put(text)
+    cache.close()
+    assert not [path for path in files_of(cache.path) if path != cache.path]
+    return cache.path

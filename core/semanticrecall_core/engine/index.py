@@ -9,8 +9,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 
+import structlog
+
 from semanticrecall_core.engine.backlog import EmbeddingBacklog, WaitReport, Watch
 from semanticrecall_core.engine.read_token import make_read_token
+from semanticrecall_core.types.errors import SemanticRecallError
 from semanticrecall_core.types.ports import Embedder, MessageStore
 from semanticrecall_core.types.values import (
     AppendOutcome,
@@ -26,6 +29,8 @@ from semanticrecall_core.types.values import (
 # An Index call that waits for its vectors answers this long before its deadline, so that the
 # caller still hears that the messages are on disk.
 ANSWER_MARGIN_SECONDS = 0.05
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +114,6 @@ class IndexUseCase:
             self._backlog.check_room(sum(draft.embeddable for draft in drafts))
         outcomes = self._store.append(resource_id, drafts, budget) if drafts else []
         durable_us = (time.perf_counter_ns() - started) // 1000
-        replaced = [o.replaced_text for o in outcomes if o.replaced_text is not None]
-        if replaced:
-            self._embedder.forget_texts(replaced, resource_id)
         # A draft given twice in one call: only its last row is on record, so only that one waits.
         last = {outcome.seq: i for i, outcome in enumerate(outcomes)}
         pending = [
@@ -120,6 +122,7 @@ class IndexUseCase:
             if outcome.pending and last[outcome.seq] == i
         ]
         self._backlog.add(pending)
+        self._drop_replaced(resource_id, outcomes)
         revision = max((outcome.revision for outcome in outcomes), default=0)
         committed = _Committed(
             outcomes=outcomes,
@@ -130,6 +133,20 @@ class IndexUseCase:
         )
         watch = self._backlog.watch(committed.rows if wait is Wait.SEARCHABLE else {})
         return IndexTicket(self._backlog, committed, watch, budget)
+
+    def _drop_replaced(self, resource_id: str, outcomes: Sequence[AppendOutcome]) -> None:
+        """Take what was made from replaced texts out of the cache.
+
+        The messages are on disk, and their caller hears so even where this fails: what is left
+        then leaves with the resource, or when the cache makes room.
+        """
+        replaced = [o.replaced_text for o in outcomes if o.replaced_text is not None]
+        if not replaced:
+            return
+        try:
+            self._embedder.forget_texts(replaced, resource_id)
+        except SemanticRecallError as error:
+            _log.error("replaced_texts_not_dropped", texts=len(replaced), reason=error.reason)
 
 
 def _result(embeddable: bool, outcome: AppendOutcome, report: WaitReport) -> IndexResult:
