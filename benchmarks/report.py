@@ -2,10 +2,14 @@
 
 The JSON of a result:
 
-  script, machine, versions, config
+  script, command, machine, versions, config
+                  `command` repeats the run; "smoke": true where it proves nothing
+  skipped         why nothing was measured; empty where something was
   latencies_ms    percentiles of each series of calls
   figures         everything else that was counted or timed
   bars            [{name, measured, limit, rule, met}]; rule is "at most" or "at least"
+  tables          {name: [row, ...]}; a row is an object of columns, the same in every row
+  charts          how `benchmarks.plot` draws them: the fields of `Chart`
   answers_digest  16 hexadecimal digits over the answers: equal runs give equal answers
 """
 
@@ -16,7 +20,8 @@ import dataclasses
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -69,6 +74,32 @@ class Bar:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A picture of a table: one line, or one group of bars, for each value of `by`.
+
+    Attributes:
+        name: of the files, without ending.
+        table: whose rows are drawn; those with `only` as their values, where it is given.
+        x, y: columns. by: columns whose values, joined, name a line.
+        x_label, y_label: with units.
+        kind: "line" or "bar".
+    """
+
+    name: str
+    title: str
+    table: str
+    x: str
+    y: str
+    by: tuple[str, ...] = ()
+    x_label: str
+    y_label: str
+    kind: str = "line"
+    x_log: bool = False
+    y_log: bool = False
+    only: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Result:
     """What a script measured.
@@ -76,12 +107,17 @@ class Result:
     Attributes:
         seconds: of every call, by series.
         figures: other numbers and words, by name.
+        tables: measured rows, by name of the table; see `Chart`.
+        skipped: why nothing was measured, in a sentence.
         digest: of the answers.
     """
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     bars: list[Bar] = field(default_factory=list)
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    charts: list[Chart] = field(default_factory=list)
+    skipped: str = ""
     digest: str = ""
 
     def p50_s(self, series: str) -> float:
@@ -108,19 +144,24 @@ class Digest:
         return self._hash.hexdigest()[:DIGEST_DIGITS]
 
 
-def as_json(script: str, config: Config, result: Result) -> dict[str, Any]:
+def as_json(script: str, config: Config, result: Result, *, smoke: bool = False) -> dict[str, Any]:
     """The result as it is written."""
     return {
         "script": script,
+        "command": _command(script, config),
+        "smoke": smoke,
         "machine": machine(),
         "versions": {name: version(name) for name in LIBRARIES},
         "config": _plain(dataclasses.asdict(config)),
+        "skipped": result.skipped,
         "latencies_ms": {
             name: dataclasses.asdict(Latency.of_seconds(seconds))
             for name, seconds in result.seconds.items()
         },
         "figures": result.figures,
         "bars": [bar.as_json() for bar in result.bars],
+        "tables": result.tables,
+        "charts": [dataclasses.asdict(chart) for chart in result.charts],
         "answers_digest": result.digest,
     }
 
@@ -129,6 +170,10 @@ def text_of(written: dict[str, Any]) -> str:
     """The result for people."""
     lines = [f"{written['script']}  {written['machine']}"]
     lines.append("config: " + ", ".join(f"{k}={v}" for k, v in written["config"].items()))
+    if written["smoke"]:
+        lines.append("A smoke run: it shows that everything runs; its figures mean nothing.")
+    if written["skipped"]:
+        return "\n".join([*lines, f"SKIPPED: {written['skipped']}"])
     if written["latencies_ms"]:
         lines.append(f"\n{'':<44}{'calls':>7}{'p50 ms':>10}{'p95 ms':>10}{'p99 ms':>10}")
     for name, latency in written["latencies_ms"].items():
@@ -138,6 +183,8 @@ def text_of(written: dict[str, Any]) -> str:
     for name, figure in written["figures"].items():
         shown = f"{figure:.4g}" if isinstance(figure, float) else str(figure)
         lines.append(f"{name:<52}{shown:>12}")
+    for name, rows in written["tables"].items():
+        lines += ["", name, *_table(rows)]
     lines.append("")
     for bar in written["bars"]:
         met = "met" if bar["met"] else "NOT MET"
@@ -152,13 +199,14 @@ def run_script(
     document: str | None,
     config_class: type[C],
     measure: Callable[[C], Result],
-    arguments: Sequence[str] | None = None,
+    *,
+    smoke: Mapping[str, Any] | None = None,
 ) -> None:
     """The command line of a benchmark: flags from the fields of its configuration, and --json.
 
     Args:
         document: the script's docstring; its first line describes it.
-        arguments: of the command line; None takes the process's own.
+        smoke: what `--smoke` sets where the command line does not: a run of seconds, for tests.
     """
     title = (document or "").partition("\n")[0]
     parser = argparse.ArgumentParser(description=title)
@@ -166,14 +214,18 @@ def run_script(
         parser.add_argument(
             "--" + field_.name.replace("_", "-"),
             type=field_.metadata.get("type", int),
-            default=field_.default,
+            default=argparse.SUPPRESS,
             help=f"{field_.metadata.get('help', '')} (default: {field_.default})",
         )
     parser.add_argument("--json", type=Path, help="also write the result to this file")
-    chosen = vars(parser.parse_args(arguments))
+    if smoke is not None:
+        parser.add_argument("--smoke", action="store_true", help="a run of seconds, for tests")
+    chosen = vars(parser.parse_args())
     file: Path | None = chosen.pop("json")
-    config = config_class(**chosen)
-    written = as_json(Path(inspect.getfile(config_class)).stem, config, measure(config))
+    is_smoke = bool(chosen.pop("smoke", False))
+    config = config_class(**{**(smoke or {} if is_smoke else {}), **chosen})
+    script = Path(inspect.getfile(config_class)).stem
+    written = as_json(script, config, measure(config), smoke=is_smoke)
     print(text_of(written))
     if file is not None:
         file.write_text(json.dumps(written, indent=2) + "\n")
@@ -182,6 +234,30 @@ def run_script(
 def flag(default: Any, help_text: str, type_: Callable[[str], Any] = int) -> Any:
     """A field of a configuration."""
     return dataclasses.field(default=default, metadata={"help": help_text, "type": type_})
+
+
+def _command(script: str, config: Config) -> str:
+    """What repeats a run: the flags that are not as they are by default."""
+    parts = [f"python -m benchmarks.{script}"]
+    for field_ in dataclasses.fields(config):
+        value = getattr(config, field_.name)
+        if value != field_.default:
+            parts.append(f"--{field_.name.replace('_', '-')} {shlex.quote(str(value))}")
+    return " ".join(parts)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rows under the names of their columns, aligned."""
+    if not rows:
+        return []
+    cells = [list(rows[0])] + [
+        [f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows
+    ]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in cells
+    ]
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""The work that every system in `side_by_side` does: keep messages of many users, find the nearest.
+
+Each is set up as its own documentation advises for many tenants and for messages that must survive
+a restart; `Setup` says how, and names the page. What it returns for a search is what an agent
+needs: ids and texts of the nearest messages of one user, best first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a system was set up, as it is printed.
+
+    Attributes:
+        name: as its users know it.
+        versions: of its packages.
+        tenants: how users are kept apart.
+        index: which index searches, with its parameters; "exact" where it is a plain scan.
+        durability: what is promised when `add` returns.
+        advice: the page of its documentation that advises this.
+    """
+
+    name: str
+    versions: dict[str, str]
+    tenants: str
+    index: str
+    durability: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Messages of one user. `vectors` has shape (len(ids), dimensions), float32, unit rows."""
+
+    resource_id: str
+    ids: Sequence[str]
+    thread_ids: Sequence[str]
+    texts: Sequence[str]
+    vectors: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One message of an answer."""
+
+    id: str
+    text: str
+
+
+class System(Protocol):
+    """One system, open in a directory of its own. Used by one thread at a time."""
+
+    @property
+    def setup(self) -> Setup:
+        """How it was set up."""
+        ...
+
+    def add(self, rows: Rows) -> None:
+        """Keep messages; when it returns they are found, and kept as `Setup.durability` says."""
+        ...
+
+    def loaded(self) -> None:
+        """All bulk `add`s are done: build or optimise what its documentation advises now."""
+        ...
+
+    def search(self, resource_id: str, vector: NDArray[np.float32], top_k: int) -> list[Found]:
+        """The nearest `top_k` messages of one user by cosine, best first."""
+        ...
+
+    def close(self) -> None:
+        """Flush and close; the directory can be opened again."""
+        ...
+
+
+class Opens(Protocol):
+    """What a module of this package offers as `open_system`."""
+
+    def __call__(self, directory: Path, dimensions: int) -> System:
+        """Open what is in the directory, or begin anew."""
+        ...
