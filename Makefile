@@ -36,6 +36,9 @@ help:
 	@echo 'make format       let ruff and buf write the files as they should be'
 	@echo 'make release-contract  take the proto files as the contract not to be broken'
 	@echo 'make constraints  resolve the pinned versions of .ci/constraints.txt again'
+	@echo 'make bench-check     is it as quick as the stored baseline? (reports; --strict fails)'
+	@echo 'make bench-baseline  measure and store that baseline'
+	@echo "make bench-readme    measure the README's figures and write them (BENCH_ARGS='--data-dir DIR')"
 	@echo 'make clean        remove environments and caches (the model and your data stay)'
 
 # --- environments -------------------------------------------------------------------------------
@@ -52,10 +55,15 @@ $(VENV)/.server: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@.ci/install $(VENV) -c $(CONSTRAINTS) -e '.[server]'
 	@touch $@
 
+$(VENV)/.bench: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo 'Installing the sidecar, the benchmarks and what they compare with into $(VENV) ...'
+	@.ci/install $(VENV) -c $(CONSTRAINTS) -e '.[server,load,bench,compare]'
+	@touch $@ $(VENV)/.server
+
 $(VENV)/.dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo 'Installing the sidecar and the tools into $(VENV) ...'
-	@.ci/install $(VENV) -c $(CONSTRAINTS) -e '.[server,bench,dev]'
-	@touch $@ $(VENV)/.server
+	@.ci/install $(VENV) -c $(CONSTRAINTS) -e '.[server,load,bench,compare,dev]'
+	@touch $@ $(VENV)/.server $(VENV)/.bench
 
 $(PROTO_VENV)/.ready: proto/requirements.txt $(CONSTRAINTS)
 	@if [ -z '$(PYTHON)' ]; then echo 'Python 3.11 or newer is needed.' >&2; exit 1; fi
@@ -98,6 +106,24 @@ buf: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# --- benchmarks ---------------------------------------------------------------------------------
+
+# More for these, e.g. BENCH_ARGS='--strict'; stores are kept in --data-dir, where it is given.
+BENCH_ARGS ?=
+
+.PHONY: bench-model bench-check bench-baseline bench-readme
+bench-model: $(VENV)/.bench
+	@$(BIN)/semanticrecall model install
+
+bench-check: bench-model
+	@$(BIN)/python -m benchmarks.check $(BENCH_ARGS)
+
+bench-baseline: bench-model
+	@$(BIN)/python -m benchmarks.check --write-baseline $(BENCH_ARGS)
+
+bench-readme: bench-model
+	@$(BIN)/python -m benchmarks.readme $(BENCH_ARGS)
 
 # --- contract -----------------------------------------------------------------------------------
 

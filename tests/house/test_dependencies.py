@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = "clients/python/semanticrecall"
+LOAD = f"{CLIENT}/load"
 OWN = {"benchmarks", "semanticrecall", "semanticrecall_core", "semanticrecall_server"}
 # Two distributions share the `google` namespace.
 GOOGLE = {"google.protobuf": "protobuf", "google.rpc": "googleapis-common-protos"}
@@ -35,10 +36,21 @@ def project() -> dict[str, Any]:
 
 
 def declared(*extras: str) -> set[str]:
-    """Distributions of the base and of these extras."""
+    """Distributions of the base and of these extras, and of the extras they name."""
+    name: str = project()["name"]
     groups: dict[str, list[str]] = project()["optional-dependencies"]
-    requirements = [*project()["dependencies"], *(r for extra in extras for r in groups[extra])]
-    return {requirement_name(requirement) for requirement in requirements} - {project()["name"]}
+    requirements: list[str] = [*project()["dependencies"]]
+    waiting, seen = list(extras), set[str]()
+    while waiting:
+        extra = waiting.pop()
+        if extra in seen:
+            continue
+        seen.add(extra)
+        requirements += groups[extra]
+        for requirement in groups[extra]:
+            if named := re.fullmatch(rf"{re.escape(name)}\[([\w,-]+)\]", requirement):
+                waiting += named.group(1).split(",")
+    return {requirement_name(requirement) for requirement in requirements} - {name}
 
 
 def late_import(node: ast.Call) -> str | None:
@@ -65,12 +77,14 @@ def imported_modules(path: Path) -> set[str]:
     return names
 
 
-def distributions_used(*folders: str) -> set[str]:
+def distributions_used(*folders: str, without: str | None = None) -> set[str]:
     """Distributions, other than our own, that the files below the folders import."""
     known = packages_distributions()
     used: set[str] = set()
     for folder in folders:
         for path in (ROOT / folder).rglob("*.py"):
+            if without is not None and path.is_relative_to(ROOT / without):
+                continue
             for name in imported_modules(path):
                 top = name.split(".")[0]
                 if top in OWN or top in sys.stdlib_module_names:
@@ -83,11 +97,17 @@ def distributions_used(*folders: str) -> set[str]:
 
 
 def test_the_client_imports_what_its_base_and_its_cli_declare() -> None:
-    assert distributions_used(CLIENT) - declared("cli") == set()
+    assert distributions_used(CLIENT, without=LOAD) - declared("cli") == set()
+
+
+def test_the_load_tool_imports_what_its_extra_declares() -> None:
+    used = distributions_used(LOAD)
+    assert used - declared("load") == set()
+    assert declared("load") - declared("cli") - used == set()
 
 
 def test_all_packages_import_what_is_declared_and_nothing_else() -> None:
-    used = distributions_used("core", "server", CLIENT)
+    used = distributions_used("core", "server", CLIENT, without=LOAD)
     wanted = declared("cli", "server")
     assert used - wanted == set()
     assert wanted - used == DATA_ONLY
@@ -111,8 +131,12 @@ def test_an_engine_of_others_is_known_to_its_parts(distribution: str, homes: set
 
 def test_benchmarks_import_what_is_declared() -> None:
     used = distributions_used("benchmarks")
-    assert used - declared("cli", "server", "bench") == set()
-    assert declared("bench") - declared() - used == set()
+    assert used - declared("bench", "compare") == set()
+    assert declared("compare") - declared() - used == set()
+
+
+def test_nothing_that_is_installed_for_users_imports_what_it_is_compared_with() -> None:
+    assert distributions_used("core", "server", CLIENT) & declared("compare") <= declared()
 
 
 def test_every_dependency_says_what_it_is_for() -> None:

@@ -23,8 +23,9 @@ import json, sys
 from importlib.metadata import distributions
 import semanticrecall
 from semanticrecall import AsyncRecallClient, RecallClient
-foreign = [n for n in ("numpy", "faiss", "apsw", "semanticrecall_core", "semanticrecall_server")
-           if n in sys.modules]
+names = ("numpy", "faiss", "apsw", "hdrh", "matplotlib", "semanticrecall_core",
+         "semanticrecall_server", "semanticrecall.load", "typer")
+foreign = [n for n in names if n in sys.modules]
 print(json.dumps({"installed": [d.name for d in distributions()], "foreign": foreign}))
 """
 
