@@ -36,6 +36,8 @@ _TAILS = (
     "Room {n} would have been better.,Please keep the receipt.,I felt much better afterwards."
 ).split(",")
 
+THREAD_MESSAGES = 40
+
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
@@ -55,7 +57,9 @@ def sentence(rng: random.Random) -> str:
     )
 
 
-def chat(messages: int, *, seed: int, thread_messages: int = 40) -> Iterator[ChatMessage]:
+def chat(
+    messages: int, *, seed: int, thread_messages: int = THREAD_MESSAGES
+) -> Iterator[ChatMessage]:
     """`messages` messages of about 40 tokens, in threads of `thread_messages`."""
     rng = random.Random(seed)
     for i in range(messages):
