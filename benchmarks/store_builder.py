@@ -159,6 +159,35 @@ def _drafts(resource: ResourcePlan, first: int) -> Iterator[MessageDraft]:
         )
 
 
+def append(
+    store: SqliteMessageStore,
+    resource_id: str,
+    drafts: Sequence[MessageDraft],
+    vectors: NDArray[np.float32],
+) -> list[VectorRecord]:
+    """Commit messages of a resource; returns what `put_vectors` takes for them.
+
+    Args:
+        vectors: one of each message, shape (len(drafts), dimensions).
+    """
+    budget = CallBudget.of_seconds(BATCH_SECONDS_MAX)
+    outcomes = store.append(resource_id, drafts, budget)
+    return [
+        VectorRecord(resource_id, outcome.seq, outcome.revision, vectors[i : i + 1])
+        for i, outcome in enumerate(outcomes)
+    ]
+
+
+def put_vectors(store: SqliteMessageStore, records: Sequence[VectorRecord]) -> None:
+    """Commit vectors of messages that were appended.
+
+    Raises:
+        RuntimeError: one of them was changed in between.
+    """
+    if not all(store.put_vectors(records)):
+        raise RuntimeError("a vector was not stored")
+
+
 def _fill(store: SqliteMessageStore, plan: Sequence[ResourcePlan]) -> None:
     """A resource's texts and vectors depend on its own seed only, whatever else is in the store."""
     vectors = Vectors()
@@ -169,22 +198,12 @@ def _fill(store: SqliteMessageStore, plan: Sequence[ResourcePlan]) -> None:
         drafts = _drafts(resource, messages)
         messages += resource.messages
         while batch := list(itertools.islice(drafts, BATCH_MESSAGES)):
-            budget = CallBudget.of_seconds(BATCH_SECONDS_MAX)
-            outcomes = store.append(resource.resource_id, batch, budget)
-            drawn = vectors.draw(rng, len(outcomes))
-            waiting += [
-                VectorRecord(resource.resource_id, outcome.seq, outcome.revision, drawn[i : i + 1])
-                for i, outcome in enumerate(outcomes)
-            ]
+            drawn = vectors.draw(rng, len(batch))
+            waiting += append(store, resource.resource_id, batch, drawn)
             if len(waiting) >= BATCH_MESSAGES:
-                _put(store, waiting)
+                put_vectors(store, waiting)
                 waiting = []
-    _put(store, waiting)
-
-
-def _put(store: SqliteMessageStore, records: Sequence[VectorRecord]) -> None:
-    if not all(store.put_vectors(records)):
-        raise RuntimeError("a vector was not stored")
+    put_vectors(store, waiting)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Messages of one user. `vectors` has shape (len(ids), dimensions), float32, unit rows."""
+    """Messages of one user. `vectors` has shape (len(ids), dimensions), float32, unit rows.
+
+    No other message of the store has one of `ids`, whatever its user.
+    """
 
     resource_id: str
     ids: Sequence[str]
@@ -78,6 +81,46 @@ class System(Protocol):
 
     def close(self) -> None:
         """Flush and close; the directory can be opened again."""
+        ...
+
+
+@runtime_checkable
+class EmbedsTexts(System, Protocol):
+    """A system that embeds texts by itself, and works in a process of its own.
+
+    `add` takes its word for the vectors only until `loaded`; from then on it makes its own of the
+    texts, with the model that made those it was given.
+    """
+
+    @property
+    def process_id(self) -> int:
+        """The process whose memory counts."""
+        ...
+
+    def recall(
+        self,
+        resource_id: str,
+        question: str | NDArray[np.float32],
+        top_k: int,
+        *,
+        neighbours: int = 0,
+    ) -> list[Found]:
+        """The nearest messages to a text or a vector, best first.
+
+        Args:
+            neighbours: how many messages before and after each are fetched too. They, and the text
+                for a prompt that is made of all of them, cost their time and are not returned.
+        """
+        ...
+
+    def add_texts(
+        self, resource_id: str, thread_id: str, texts: dict[str, str], *, found: bool
+    ) -> None:
+        """Keep messages, by id; they are on disk when it returns.
+
+        Args:
+            found: return when they are found, too.
+        """
         ...
 
 
