@@ -7,6 +7,8 @@ sidecar, never under a running one.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -52,6 +54,24 @@ def set_snapshots(directory: Path, kept: Path, state: SnapshotState) -> None:
         for path in there.rglob("*"):
             if path.is_file():
                 _damage(path)
+
+
+@contextmanager
+def snapshots_set_aside(directory: Path) -> Generator[None, None, None]:
+    """The body sees `directory`/data without snapshots; afterwards they are as they were.
+
+    Nothing is copied. What the body's sidecars write in their place is removed.
+    """
+    there, aside = directory / "data" / SNAPSHOTS, directory / "snapshots-aside"
+    if aside.exists():  # of a run that was killed: it is whole, and what took its place may not be
+        shutil.rmtree(there, ignore_errors=True)
+    else:
+        there.rename(aside)
+    try:
+        yield
+    finally:
+        shutil.rmtree(there, ignore_errors=True)
+        aside.rename(there)
 
 
 def forget_cached_vectors(directory: Path) -> None:

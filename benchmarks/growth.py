@@ -25,6 +25,7 @@ from benchmarks import corpus, processes, wire_requests
 from benchmarks.derived_files import forget_cached_vectors
 from benchmarks.raw_client import Client, connected
 from benchmarks.report import Bar, Digest, Result, flag, run_script
+from benchmarks.sized_stores import measured_resource
 from benchmarks.store_builder import ResourcePlan, build, crowd, stores_in
 from semanticrecall.v1 import recall_pb2
 
@@ -46,11 +47,6 @@ class Config:
     crowd_resources: int = flag(10_000, "resources of the crowded store")
     calls: int = flag(300, "calls of each series")
     seed: int = flag(7, "of texts and vectors")
-
-
-def measured_resource(messages: int, seed: int) -> ResourcePlan:
-    """The resource that is asked, the same in every store."""
-    return ResourcePlan("measured", messages, seed)
 
 
 class _Asking:
@@ -158,4 +154,11 @@ def measure(config: Config) -> Result:
 
 
 if __name__ == "__main__":
-    run_script(__doc__, Config, measure)
+    SMOKE = {
+        "messages": 1_000,
+        "large_messages": 10_000,
+        "crowd_messages": 20_000,
+        "crowd_resources": 200,
+        "calls": 60,
+    }
+    run_script(__doc__, Config, measure, smoke=SMOKE)

@@ -216,4 +216,4 @@ def measure(config: Config) -> Result:
 
 
 if __name__ == "__main__":
-    run_script(__doc__, Config, measure)
+    run_script(__doc__, Config, measure, smoke={"messages": 1_000, "calls": 100})

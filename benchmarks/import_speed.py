@@ -96,4 +96,4 @@ def measure(config: Config) -> Result:
 
 
 if __name__ == "__main__":
-    run_script(__doc__, Config, measure)
+    run_script(__doc__, Config, measure, smoke={"messages": 300, "rounds": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -51,13 +52,15 @@ def sidecar(directory: Path, *flags: str) -> Iterator[tuple[str, int]]:
 @contextmanager
 def started(directory: Path, module: str, *flags: str) -> Iterator[Started]:
     """A sidecar as `sidecar` makes it, run by a module that takes the flags of `serve`."""
-    address = f"unix:{directory}/recall.sock"
-    arguments = ["--listen", address, "--data-dir", str(directory / "data"), *flags]
-    begun = time.perf_counter()
-    with _process(["-m", module, *arguments]) as process:
-        with grpc.insecure_channel(address, options=_CHANNEL) as channel:
-            _wait_serving(channel, process)
-        yield Started(address, process.pid, time.perf_counter() - begun)
+    with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as short:
+        # Not in `directory`: the path of a socket is 107 bytes at most.
+        address = f"unix:{short}/recall.sock"
+        arguments = ["--listen", address, "--data-dir", str(directory / "data"), *flags]
+        begun = time.perf_counter()
+        with _process(["-m", module, *arguments]) as process:
+            with grpc.insecure_channel(address, options=_CHANNEL) as channel:
+                _wait_serving(channel, process)
+            yield Started(address, process.pid, time.perf_counter() - begun)
 
 
 @contextmanager

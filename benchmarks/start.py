@@ -3,15 +3,8 @@
 Usage: python -m benchmarks.start [--data-dir DIR] [--starts 3] [--json FILE]
 
 The crowded store of `growth` (1,000,000 messages in 10,000 resources), with snapshots of all of it.
-Each state of the snapshots is started several times; from the same sidecar come
-
-  start_s           from exec to the health service's SERVING
-  first             the first recall of a resource after the start, a new query; resources that were
-                    written to longest ago, so that those read ahead at the start come last
-  new query         further new queries to the same resources, in memory by then
-  asked again       the same recalls once more
-
-The files are in the system's cache, as after a restart of the sidecar. "Warm p99" has two
+Each state of the snapshots is started several times; `first_recalls` says what is asked then. The
+seconds of a start are those from exec to the health service's SERVING. "Warm p99" has two
 readings, and both are judged: a first recall embeds its query, so the like of it is a new query; a
 warm recall in the words of `hot_path` is one asked again. Only snapshots that are there are held to
 the bars: without them a start may be slower, but the answers must be the same.
@@ -19,30 +12,18 @@ the bars: without them a start may be slower, but the answers must be the same.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
-from benchmarks import corpus, processes, wire_requests
-from benchmarks.derived_files import (
-    SnapshotState,
-    forget_cached_vectors,
-    keep_snapshots,
-    make_snapshots,
-    set_snapshots,
-)
-from benchmarks.growth import measured_resource
-from benchmarks.raw_client import Client, connected
+from benchmarks.derived_files import SnapshotState, keep_snapshots, make_snapshots, set_snapshots
+from benchmarks.first_recalls import ASKED_AGAIN, FIRST, NEW_QUERY, Starts, measure_starts
 from benchmarks.report import Bar, Digest, Result, flag, run_script
+from benchmarks.sized_stores import measured_resource
 from benchmarks.store_builder import build, crowd, stores_in
-from semanticrecall.v1 import admin_pb2, recall_pb2
 
 START_BAR_S = 3.0
 FIRST_BAR = 2.0
 STATES: tuple[SnapshotState, ...] = ("there", "missing", "damaged")
-QUIET = ("--log-level", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,62 +41,28 @@ class Config:
     seed: int = flag(7, "of texts and vectors")
 
 
-class _Start:
-    """The recalls after one start."""
-
-    def __init__(self, client: Client, result: Result, state: str) -> None:
-        self._client = client
-        self._result = result
-        self._state = state
-        self.ids: list[list[str]] = []
-
-    async def recall(self, series: str, resource: str, query: str) -> None:
-        request = wire_requests.recall(resource, query).SerializeToString()
-        started = time.perf_counter()
-        answer = await self._client.unary(wire_requests.RECALL, request)
-        seconds = time.perf_counter() - started
-        self._result.seconds.setdefault(f"{self._state}: {series}", []).append(seconds)
-        self.ids.append(wire_requests.recalled_ids(recall_pb2.RecallResponse.FromString(answer)))
-
-
-async def _ask(address: str, config: Config, result: Result, state: str) -> list[list[str]]:
-    queries = iter(corpus.queries(4 * config.resources_asked + 1, seed=config.seed))
-    resources = [f"user-{number}" for number in range(config.resources_asked)]
-    async with connected("sync", address) as client:
-        raw = await client.unary(wire_requests.GET_STATS, b"")
-        loaded = admin_pb2.GetStatsResponse.FromString(raw).partitions_loaded
-        result.figures[f"{state}: resources in memory when it serves"] = loaded
-        start = _Start(client, result, state)
-        for resource in resources:
-            await start.recall("first", resource, next(queries))
-        for _ in range(3):
-            for resource in resources:
-                query = next(queries)
-                await start.recall("new query", resource, query)
-                await start.recall("asked again", resource, query)
-        return start.ids
-
-
 def _measure_state(
     directory: Path, kept: Path, config: Config, result: Result, state: SnapshotState
 ) -> list[list[str]]:
     """All starts of a state; the ids of the answers after the last."""
-    start_s: list[float] = []
-    very_first: list[float] = []
-    ids: list[list[str]] = []
-    for number in range(config.starts):
+
+    def before(number: int) -> None:
         if state != "there" or number == 0:  # sound ones are as they were; they are large
             set_snapshots(directory, kept, state)
-        forget_cached_vectors(directory)
-        with processes.started(directory, "semanticrecall_server", *QUIET) as sidecar:
-            start_s.append(sidecar.start_s)
-            firsts = len(result.seconds.get(f"{state}: first", []))
-            ids = asyncio.run(_ask(sidecar.address, config, result, state))
-            very_first.append(result.seconds[f"{state}: first"][firsts])
-    result.figures[f"{state}: start, seconds"] = median(start_s)
-    result.figures[f"{state}: very first recall, ms"] = 1000 * median(very_first)
-    first = result.p50_s(f"{state}: first")
-    for series in ("new query", "asked again"):
+
+    starts = Starts(
+        store=directory,
+        label=state,
+        starts=config.starts,
+        resources_asked=config.resources_asked,
+        seed=config.seed,
+    )
+    started = measure_starts(starts, result, before)
+    result.figures[f"{state}: resources in memory when it serves"] = started.in_memory
+    result.figures[f"{state}: start, seconds"] = started.start_s
+    result.figures[f"{state}: very first recall, ms"] = started.very_first_ms
+    first = result.p50_s(f"{state}: {FIRST}")
+    for series in (NEW_QUERY, ASKED_AGAIN):
         ratio = first / result.p99_s(f"{state}: {series}")
         name = f"{state}: first recall of a resource p50 / p99 of {series}"
         if state == "there":
@@ -123,8 +70,8 @@ def _measure_state(
         else:
             result.figures[name] = ratio
     if state == "there":
-        result.bars.append(Bar("there: start, seconds", median(start_s), START_BAR_S))
-    return ids
+        result.bars.append(Bar("there: start, seconds", started.start_s, START_BAR_S))
+    return started.ids
 
 
 def _measure_in(directory: Path, config: Config) -> Result:
@@ -152,4 +99,11 @@ def measure(config: Config) -> Result:
 
 
 if __name__ == "__main__":
-    run_script(__doc__, Config, measure)
+    SMOKE = {
+        "messages": 1_000,
+        "crowd_messages": 20_000,
+        "crowd_resources": 200,
+        "resources_asked": 20,
+        "starts": 1,
+    }
+    run_script(__doc__, Config, measure, smoke=SMOKE)

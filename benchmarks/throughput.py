@@ -130,4 +130,4 @@ def measure(config: Config) -> Result:
 
 
 if __name__ == "__main__":
-    run_script(__doc__, Config, measure)
+    run_script(__doc__, Config, measure, smoke={"messages": 1_000, "calls": 300, "rounds": 2})

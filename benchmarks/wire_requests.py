@@ -18,7 +18,10 @@ _ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 RECALL = f"/{_SERVICE}/Recall"
 RECALL_STREAM = f"/{_SERVICE}/RecallStream"
 INDEX = f"/{_SERVICE}/Index"
+FORGET = f"/{_SERVICE}/Forget"
+LIST_MESSAGES = f"/{_SERVICE}/ListMessages"
 GET_STATS = f"/{_ADMIN}/GetStats"
+CREATE_SNAPSHOT = f"/{_ADMIN}/CreateSnapshot"
 
 
 def recall(resource_id: str, query: str, request_id: str = "") -> recall_pb2.RecallRequest:
@@ -104,3 +107,15 @@ def recalled_ids(answer: recall_pb2.RecallResponse) -> list[str]:
     if answer.HasField("error"):
         raise RuntimeError(answer.error.message)
     return [recalled.message.id for recalled in answer.messages]
+
+
+def stored_ids(answer: recall_pb2.IndexResponse) -> list[str]:
+    """The ids of the messages that an Index call brought, in order.
+
+    Raises:
+        RuntimeError: one of them was rejected, or there are none.
+    """
+    statuses = [result.status for result in answer.results]
+    if not statuses or types_pb2.STATUS_REJECTED in statuses:
+        raise RuntimeError("a message was not stored")
+    return [result.message_id for result in answer.results]
