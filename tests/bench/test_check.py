@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks import check
-from benchmarks.calibration import PARTS
+from benchmarks.calibration import PARTS, Libraries
 from benchmarks.key_figures import FIGURES, Figure, Round
 from benchmarks.noise_bounds import REPEATS_MIN, Verdict
 
@@ -121,7 +121,7 @@ def call(monkeypatch: pytest.MonkeyPatch, rounds: list[Round], *flags: str) -> i
     """The command line, with rounds that were measured elsewhere; its exit status."""
     waiting = iter(rounds)
     monkeypatch.setattr(check, "prepare", lambda *_: None)
-    monkeypatch.setattr(check.Libraries, "load", lambda *_, **__: None)
+    monkeypatch.setattr(Libraries, "load", lambda *_, **__: None)
     monkeypatch.setattr(check, "measure_round", lambda *_: next(waiting))
     monkeypatch.setattr(sys, "argv", ["check", "--smoke", *flags])
     return check.main()

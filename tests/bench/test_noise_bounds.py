@@ -85,7 +85,7 @@ def test_where_nothing_scatters_the_change_is_exact() -> None:
     ):
         found = change(baseline, [2.0 * factor] * ROUNDS, comparisons=FIGURES)
         assert found.ratio == pytest.approx(factor)
-        assert (found.low, found.high) == (pytest.approx(factor), pytest.approx(factor))
+        assert [found.low, found.high] == pytest.approx([factor, factor])
         assert found.verdict is verdict
 
 
