@@ -35,7 +35,7 @@ class _Cell:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One operation in one stage; what concerns the whole stage stands in its first row."""
+    """One operation in one stage; the stage's name stands in its first row."""
 
     stage: StageResult
     first: bool
@@ -43,8 +43,7 @@ class _Row:
     operation: str
     result: OperationResult
     latencies: Sequence[_Cell]
-    errors: str
-    cache: str
+    failed: int
 
 
 def write_html(result: LoadResult, file: Path) -> None:
@@ -129,7 +128,7 @@ def _value_text(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, list | tuple):
         return ", ".join(_value_text(one) for one in value) or "none"
-    return str(value) or "none"
+    return "none" if value is None else str(value) or "none"
 
 
 def _rows(result: LoadResult) -> Iterator[_Row]:
@@ -142,8 +141,7 @@ def _rows(result: LoadResult) -> Iterator[_Row]:
                 operation=name,
                 result=operation,
                 latencies=_latencies(operation),
-                errors=", ".join(f"{count:,} {code}" for code, count in operation.errors.items()),
-                cache=_cache_text(operation),
+                failed=sum(operation.errors.values()),
             )
 
 
@@ -161,12 +159,6 @@ def _latencies(operation: OperationResult) -> list[_Cell]:
     )
     found = [_Cell(ms_text(ms), few=series.count < calls) for ms, calls in cells]
     return [*found, _Cell(ms_text(series.max))]
-
-
-def _cache_text(operation: OperationResult) -> str:
-    names = {"answer_cache_hits": "answers", "query_cache_hits": "queries"}
-    shares = operation.shares
-    return ", ".join(f"{share_text(shares[n])} {text}" for n, text in names.items() if n in shares)
 
 
 def _has_few(result: LoadResult) -> bool:

@@ -139,19 +139,21 @@ def marker(number: int) -> str:
 def logarithmic(axes: Axes, axis: str) -> None:
     """A log axis "x" or "y" of what is plotted, with numbers a person reads: 0.5, 20, 1k, 1M.
 
-    It begins and ends at 1, 2 or 5 times a power of ten, so that it has two numbers at least.
+    It begins and ends at 1, 2 or 5 times a power of ten, so that it has two numbers at least. Where
+    nothing is plotted it stays as it is.
     """
     low, high = axes.dataLim.intervalx if axis == "x" else axes.dataLim.intervaly
     shared = (axes.get_shared_x_axes() if axis == "x" else axes.get_shared_y_axes()).get_siblings
     for one in shared(axes):
         other = one.dataLim.intervalx if axis == "x" else one.dataLim.intervaly
         low, high = min(low, other[0]), max(high, other[1])
+    if not 0 < low <= high < math.inf:
+        return
     (axes.set_xscale if axis == "x" else axes.set_yscale)("log")
+    low, high = _step(low * 0.95, math.floor), _step(high * 1.05, math.ceil)
+    (axes.set_xlim if axis == "x" else axes.set_ylim)(low, high)
     ticks = axes.xaxis if axis == "x" else axes.yaxis
-    if 0 < low <= high < math.inf:
-        low, high = _step(low * 0.95, math.floor), _step(high * 1.05, math.ceil)
-        (axes.set_xlim if axis == "x" else axes.set_ylim)(low, high)
-        ticks.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low <= 1000 else (1,)))
+    ticks.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low <= 1000 else (1,)))
     ticks.set_major_formatter(FuncFormatter(_tick_text))
     ticks.set_minor_locator(NullLocator())
 
