@@ -24,7 +24,7 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from ..client import RecallClient
-from ..connection import DEFAULT_ADDRESS, Tls
+from ..connection import DEFAULT_ADDRESS, ClientOptions, Tls
 from ..errors import (
     FAIL_OPEN_ERRORS,
     NO_CONNECTION,
@@ -112,15 +112,22 @@ class Flags:
     @contextlib.contextmanager
     def client(self) -> Generator[RecallClient, None, None]:
         """A client of the sidecar that the flags name. It never fails open."""
-        options: dict[str, Any] = {}
+        with RecallClient(self.address, **self.client_options) as memory:
+            yield memory
+
+    @property
+    def client_options(self) -> ClientOptions:
+        """What the flags say of a connection."""
+        options: ClientOptions = {
+            "timeout": self.timeout,
+            "connect_timeout": 1.0,
+            "fail_open": False,
+        }
         if self.token_file is not None:
             options["token"] = _read_token(self.token_file)
         if self.tls_ca_file is not None:
             options["tls"] = Tls(ca_file=self.tls_ca_file)
-        with RecallClient(
-            self.address, timeout=self.timeout, connect_timeout=1.0, fail_open=False, **options
-        ) as memory:
-            yield memory
+        return options
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,7 +53,7 @@ class Output:
             table.add_column(name, justify="right" if numbers else "left", overflow="fold")
         for row in listed:
             table.add_row(*(self._shown(value) for value in row))
-        self._print(table)
+        self.print_table(table)
 
     def pairs(self, values: Mapping[str, object]) -> None:
         """Names and values, one a line."""
@@ -62,9 +62,10 @@ class Output:
         table.add_column(overflow="fold")
         for name, value in values.items():
             table.add_row(name, self._shown(value))
-        self._print(table)
+        self.print_table(table)
 
-    def _print(self, table: Table) -> None:
+    def print_table(self, table: Table) -> None:
+        """A table to stdout, without blanks at the ends of its lines."""
         # rich fills every line up to the table's width; who reads a pipe does not want the blanks.
         with self.console.capture() as captured:
             self.console.print(table)

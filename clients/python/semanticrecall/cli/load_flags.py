@@ -1,0 +1,356 @@
+"""The flags of `load`, and the plan that they ask for.
+
+The parts of a load are imported where they are used: the other commands start without them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import shlex
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from ..connection import DEFAULT_ADDRESS, connection
+from ..errors import InvalidArgumentError
+from .flags import CONNECTION, Flags
+
+if TYPE_CHECKING:
+    from ..load.plan import LoadPlan, Span, Workload
+
+DEFAULT_RATE = "50"
+DEFAULT_RECALL_SHARE = 0.8
+RAMP_SECONDS = 2.0
+LINES_MAX = 1_000_000
+LINE_CHARS_MAX = 100_000
+PREFIX_BYTES = 4
+
+WHEN = "When it is called"
+WHAT = "What is asked"
+BOUNDS = "Bounds"
+ANSWER = "The answer"
+
+T = TypeVar("T")
+
+
+class ArrivalsName(StrEnum):
+    """How the calls of an open loop are spread."""
+
+    POISSON = "poisson"
+    CONSTANT = "constant"
+
+
+class WaitName(StrEnum):
+    """What an Index call waits for."""
+
+    DURABLE = "durable"
+    SEARCHABLE = "searchable"
+
+
+def _option(panel: str, help_text: str, metavar: str | None = None, **given: Any) -> Any:
+    return typer.Option(help=help_text, metavar=metavar, rich_help_panel=panel, **given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadFlags(Flags):
+    """Flags of `load`."""
+
+    rate: Annotated[
+        str,
+        _option(
+            WHEN,
+            "Calls that begin each second, whatever became of those before (open loop). Several, "
+            f"with commas, are stages one after the other. Default: {DEFAULT_RATE}.",
+            "R[,R...]",
+        ),
+    ] = ""
+    in_flight: Annotated[
+        str,
+        _option(
+            WHEN,
+            "Instead: so many callers, each calling again when it is answered (closed loop).",
+            "N[,N...]",
+        ),
+    ] = ""
+    seconds: Annotated[float, _option(WHEN, "Of each stage.")] = 30.0
+    warm_up_seconds: Annotated[float, _option(WHEN, "Before anything is measured.")] = 5.0
+    ramp_seconds: Annotated[
+        float | None,
+        _option(WHEN, "Of the warm-up, in which the rate rises from zero. Default: 2 at most."),
+    ] = None
+    arrivals: Annotated[
+        ArrivalsName,
+        _option(WHEN, "As independent callers would (poisson), or evenly (constant).", "HOW"),
+    ] = ArrivalsName.POISSON
+
+    recall_share: Annotated[
+        float | None,
+        _option(
+            WHAT,
+            f"Of the calls; the others index. Default: {DEFAULT_RECALL_SHARE}; 1 with yours.",
+            "SHARE",
+        ),
+    ] = None
+    resources: Annotated[int, _option(WHAT, "Made-up users, forgotten again at the end.")] = 100
+    zipf: Annotated[
+        float, _option(WHAT, "How unevenly calls fall on them; 0: evenly.", "EXPONENT")
+    ] = 1.0
+    threads: Annotated[int, _option(WHAT, "Conversations of each.")] = 10
+    messages_before: Annotated[int, _option(WHAT, "Messages of each that are indexed first.")] = 20
+    query_repeat: Annotated[
+        float, _option(WHAT, "Of the recalls that ask the same again.", "SHARE")
+    ] = 0.2
+    query_words: Annotated[str, _option(WHAT, "Length of queries.", "LOW-HIGH")] = "6-16"
+    message_words: Annotated[str, _option(WHAT, "Length of messages.", "LOW-HIGH")] = "10-60"
+    messages_per_index: Annotated[int, _option(WHAT, "In one Index call.")] = 2
+    wait: Annotated[
+        WaitName,
+        _option(WHAT, "Index calls return when it is on disk (durable), or searchable.", "WHEN"),
+    ] = WaitName.DURABLE
+    thread_scope_share: Annotated[
+        float, _option(WHAT, "Of the recalls that ask one conversation only.", "SHARE")
+    ] = 0.0
+    top_k: Annotated[
+        str, _option(WHAT, "Messages to find; several are taken in turn.", "K[,K...]")
+    ] = "4"
+    message_range: Annotated[
+        str,
+        _option(WHAT, "Neighbours before and after; several are taken in turn.", "B/A[,B/A...]"),
+    ] = "1/1"
+    resource: Annotated[
+        list[str],
+        typer.Option(
+            "--resource",
+            "-r",
+            metavar="ID",
+            help="Recall from this one of yours, and write nothing. Repeatable.",
+            rich_help_panel=WHAT,
+        ),
+    ] = field(default_factory=list[str])
+    resources_file: Annotated[
+        Path | None, _option(WHAT, "Recall from those of this file, one a line.", "FILE")
+    ] = None
+    queries_file: Annotated[
+        Path | None, _option(WHAT, "Ask these, one a line, in turn.", "FILE")
+    ] = None
+    seed: Annotated[int, _option(WHAT, "Of all that is drawn.")] = 1
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Leave the made-up resources in the store.", rich_help_panel=WHAT
+        ),
+    ] = False
+
+    calls_max: Annotated[int, _option(BOUNDS, "Of all stages; then it ends.")] = 1_000_000
+    in_flight_max: Annotated[
+        int, _option(BOUNDS, "Calls under way at once; others wait, in their latency.")
+    ] = 1_000
+    timeout_ms: Annotated[int, _option(BOUNDS, "What each measured call may take.")] = 10_000
+    processes: Annotated[
+        int, _option(BOUNDS, "That send; 0: one, more where the warm-up shows the need.")
+    ] = 0
+
+    json: Annotated[Path | None, _option(ANSWER, "Write the result here too, as JSON.", "FILE")] = (
+        None
+    )
+    html: Annotated[
+        Path | None, _option(ANSWER, "Write a report with plots here, one file.", "FILE")
+    ] = None
+
+    address: Annotated[
+        str,
+        _option(
+            CONNECTION,
+            f"HOST:PORT or unix:/path/to.sock. Default: {DEFAULT_ADDRESS}, or "
+            "SEMANTICRECALL_ADDRESS where that is this machine.",
+            "ADDRESS",
+        ),
+    ] = ""
+    timeout: Annotated[
+        float,
+        _option(CONNECTION, "What a call that is not measured may take.", "SECONDS", min=0.001),
+    ] = 30.0
+
+
+def plan_of(flags: LoadFlags) -> LoadPlan:
+    """The plan that the flags ask for.
+
+    Raises:
+        typer.BadParameter, InvalidArgumentError: a flag makes no sense or is beyond its limit.
+    """
+    from ..load.plan import Arrivals, LoadPlan, Loop, Stage
+
+    if flags.rate and flags.in_flight:
+        raise typer.BadParameter(
+            "--rate and --in-flight exclude each other: an open loop, or a closed one"
+        )
+    if flags.in_flight:
+        loop, numbers = Loop.CLOSED, _several("--in-flight", flags.in_flight, int, "8 or 1,8,64")
+        stages = [Stage(in_flight=number, duration_s=flags.seconds) for number in numbers]
+    else:
+        text = flags.rate or DEFAULT_RATE
+        loop, rates = Loop.OPEN, _several("--rate", text, float, "50 or 50,100,200")
+        stages = [Stage(rate_per_s=rate, duration_s=flags.seconds) for rate in rates]
+    warm_up = flags.warm_up_seconds
+    plan = LoadPlan(
+        connection=connection(flags.address, flags.client_options),
+        workload=_workload(flags),
+        loop=loop,
+        arrivals=Arrivals(flags.arrivals.value),
+        stages=tuple(stages),
+        warm_up_s=warm_up,
+        ramp_s=min(RAMP_SECONDS, warm_up) if flags.ramp_seconds is None else flags.ramp_seconds,
+        in_flight_max=flags.in_flight_max,
+        calls_max=flags.calls_max,
+        timeout_ms=flags.timeout_ms,
+        processes=flags.processes,
+    )
+    plan.check()
+    return plan
+
+
+def address_of(flags: LoadFlags) -> str:
+    """Where the load goes: to this machine, unless the command line itself names another one.
+
+    Raises:
+        typer.BadParameter: the environment names one.
+    """
+    from ..load.target import is_local
+
+    if flags.address:
+        return flags.address
+    address = os.environ.get("SEMANTICRECALL_ADDRESS") or DEFAULT_ADDRESS
+    if not is_local(address):
+        raise typer.BadParameter(
+            f"SEMANTICRECALL_ADDRESS is {address}, which is not this machine. A load goes to "
+            f"another one only where the command line says so: --address {address}"
+        )
+    return address
+
+
+def _workload(flags: LoadFlags) -> Workload:
+    from ..load.plan import WaitMode, Workload
+
+    existing = tuple(flags.resource) + _lines("--resources-file", flags.resources_file)
+    share = flags.recall_share
+    if share is None:
+        share = 1.0 if existing else DEFAULT_RECALL_SHARE
+    ranges = _several("--message-range", flags.message_range, _range, "1/1 or 0/0,2/2")
+    return Workload(
+        recall_share=share,
+        resources=flags.resources,
+        zipf_exponent=flags.zipf,
+        threads=flags.threads,
+        query_repeat_share=flags.query_repeat,
+        query_words=_span("--query-words", flags.query_words),
+        message_words=_span("--message-words", flags.message_words),
+        messages_per_index=flags.messages_per_index,
+        wait=WaitMode(flags.wait.value),
+        thread_scope_share=flags.thread_scope_share,
+        top_k=tuple(_several("--top-k", flags.top_k, int, "4 or 4,10")),
+        message_range=tuple(ranges),
+        messages_before=flags.messages_before,
+        existing_resources=existing,
+        queries=_lines("--queries-file", flags.queries_file),
+        keep=flags.keep,
+        seed=flags.seed,
+        resource_prefix=f"load-{secrets.token_hex(PREFIX_BYTES)}-",
+    )
+
+
+def _several(flag: str, text: str, kind: Callable[[str], T], example: str) -> list[T]:
+    try:
+        return [kind(part.strip()) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{flag}: {text!r} is no list like {example}") from None
+
+
+def _range(text: str) -> tuple[int, int]:
+    before, _, after = text.partition("/")
+    return int(before), int(after)
+
+
+def _span(flag: str, text: str) -> Span:
+    from ..load.plan import Span
+
+    low, dash, high = text.partition("-")
+    try:
+        return Span(int(low), int(high if dash else low))
+    except ValueError:
+        raise typer.BadParameter(f"{flag}: {text!r} is no span like 6-16, or 10") from None
+
+
+def _lines(flag: str, path: Path | None) -> tuple[str, ...]:
+    """The lines of a file that hold something, without blanks around it."""
+    if path is None:
+        return ()
+    found: list[str] = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            while line := file.readline(LINE_CHARS_MAX + 1):
+                if len(line) > LINE_CHARS_MAX:
+                    raise typer.BadParameter(
+                        f"{flag}: a line of {path} has more than {LINE_CHARS_MAX:,} characters"
+                    )
+                found += [line.strip()] if line.strip() else []
+                if len(found) > LINES_MAX:
+                    raise typer.BadParameter(f"{flag}: {path} has more than {LINES_MAX:,} lines")
+    except OSError as error:
+        raise typer.BadParameter(f"{flag}: cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise typer.BadParameter(f"{flag}: {path} is not UTF-8") from None
+    if not found:
+        raise typer.BadParameter(f"{flag}: {path} is empty")
+    return tuple(found)
+
+
+# Attributes of a plan whose flags are called otherwise.
+_FLAG_NAMES = {
+    "duration_s": "seconds",
+    "rate_per_s": "rate",
+    "stages": "rate",
+    "warm_up_s": "warm_up_seconds",
+    "ramp_s": "ramp_seconds",
+    "zipf_exponent": "zipf",
+    "query_repeat_share": "query_repeat",
+}
+
+
+@contextlib.contextmanager
+def flags_named() -> Generator[None, None, None]:
+    """What a plan calls its attributes, in the words of the command line."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        if not error.violations or error.violations[0].field not in _FLAG_NAMES:
+            raise
+        violation = error.violations[0]
+        raise InvalidArgumentError.of(_FLAG_NAMES[violation.field], violation.description) from None
+
+
+def command_line(flags: LoadFlags) -> str:
+    """The command line that repeats a load: what differs from the defaults, without names of yours.
+
+    Where its answer went is not part of it.
+    """
+    parts = ["semanticrecall", "load"]
+    for declared in dataclasses.fields(flags):
+        value = getattr(flags, declared.name)
+        if declared.name in {"json", "html", "format"} or value in (declared.default, []):
+            continue
+        flag = f"--{declared.name.replace('_', '-')}"
+        if value is True:
+            parts.append(flag)
+        elif isinstance(value, list):
+            parts += [f"{flag} RESOURCE" for _ in value]
+        else:
+            shown = value.value if isinstance(value, Enum) else value
+            parts += [flag, shlex.quote(str(shown))]
+    return " ".join(parts)

@@ -1,0 +1,51 @@
+"""Ctrl-C: the first one asks a load to end and to clean up, a second one ends it at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """What has become of Ctrl-C (and SIGTERM) while it is entered.
+
+    On a thread other than the main one, which no signal reaches, only `request` asks.
+    """
+
+    def __init__(self) -> None:
+        self._requested = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        """The load shall end."""
+        return self._requested.is_set()
+
+    def request(self) -> None:
+        """Ask it to."""
+        self._requested.set()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before.clear()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.request()
