@@ -374,6 +374,11 @@ def test_settings_are_flat_and_not_endless() -> None:
     rows = settings_rows(
         {"a": True, "b": {"c": 1_000, "d": {"e": [1.5, 2]}}, "f": None, "g": [], "h": "x" * 9_999}
     )
+    assert settings_rows({"s": [{"rate": 1.5}, {"rate": 2}], "r": [(0, 1), (2, 2)]}) == [
+        ("s.1.rate", "1.5"),
+        ("s.2.rate", "2"),
+        ("r", "(0, 1), (2, 2)"),
+    ]
     assert rows[:5] == [
         ("a", "yes"),
         ("b.c", "1,000"),

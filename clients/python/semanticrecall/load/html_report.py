@@ -113,6 +113,8 @@ def settings_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _flat(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in settings.items():
+        if isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
+            value = {str(number): one for number, one in enumerate(value, 1)}
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{prefix}{name}.")
         else:
@@ -127,7 +129,13 @@ def _value_text(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):
-        return ", ".join(_value_text(one) for one in value) or "none"
+        return (
+            ", ".join(
+                f"({_value_text(one)})" if isinstance(one, list | tuple) else _value_text(one)
+                for one in value
+            )
+            or "none"
+        )
     return "none" if value is None else str(value) or "none"
 
 
