@@ -69,7 +69,7 @@ class Config:
 
 
 @dataclass(slots=True)
-class _Writer:
+class Writer:
     """One writer in one round; `acknowledged_s` and `answers` are of its turns in order.
 
     Answers are decoded when all writers are done.
@@ -148,7 +148,7 @@ class _Point:
     async def measure(self, client: Client, number: int, texts: Sequence[str]) -> None:
         """One round, with these texts."""
         writers = [
-            _Writer(
+            Writer(
                 f"{self.wait}-{self.writers}-{number}-{writer}",
                 list(texts[writer :: self.writers]),
                 WAITS[self.wait],
@@ -206,7 +206,7 @@ async def _measure_points(address: str, config: Config, points: list[_Point]) ->
     texts = iter(corpus.queries(turns, seed=config.seed))
     order = list(points)
     async with connected("aio", address) as client:
-        warm_up = _Writer("warm-up", list(islice(texts, WARM_UP_TURNS)), types_pb2.WAIT_SEARCHABLE)
+        warm_up = Writer("warm-up", list(islice(texts, WARM_UP_TURNS)), types_pb2.WAIT_SEARCHABLE)
         await warm_up.write(client)
         for number in range(config.rounds):
             say(f"round {number + 1} of {config.rounds}: {a_round} turns")

@@ -94,7 +94,7 @@ def _request(call: replay.Call) -> tuple[str, bytes]:
 
 
 @dataclass(slots=True)
-class _Point:
+class Point:
     """One combination of sizes, and what its sidecar answered.
 
     Attributes:
@@ -202,7 +202,7 @@ def _size(size_bytes: int) -> str:
 
 
 async def _replay(
-    points: list[_Point],
+    points: list[Point],
     addresses: list[str],
     calls: Sequence[replay.Call],
     could_be: Sequence[replay.Possible],
@@ -249,7 +249,7 @@ def _charts() -> list[Chart]:
 
 
 def _measure_points(
-    points: list[_Point], calls: Sequence[replay.Call], could_be: Sequence[replay.Possible]
+    points: list[Point], calls: Sequence[replay.Call], could_be: Sequence[replay.Possible]
 ) -> None:
     with ExitStack() as running:
         addresses = []
@@ -272,7 +272,7 @@ def measure(config: Config) -> Result:
         ValueError: the configuration is out of range.
     """
     points = [
-        _Point(size, answer_size)
+        Point(size, answer_size)
         for answer_size in config.answer_cache_bytes
         for size in config.cache_bytes
     ]

@@ -150,24 +150,29 @@ class _Asked:
         self.ids += ids[first:]
 
 
-def _answered_ids(answers: Sequence[bytes], hits: int) -> list[list[str]]:
-    """The ids of every answer, neighbours among them."""
+def checked_ids(answers: Sequence[bytes], hits: int) -> list[list[str]]:
+    """The ids of every answer, neighbours among them.
+
+    Raises:
+        RuntimeError: an answer has another number of hits.
+    """
     found = []
     for raw in answers:
         answer = recall_pb2.RecallResponse.FromString(raw)
         if sum(one.hit for one in answer.messages) != hits:
-            raise RuntimeError("an answer has another number of hits than asked")
+            raise RuntimeError("an answer has another number of hits than was asked for")
         found.append(wire_requests.recalled_ids(answer))
     return found
 
 
 def _warm_up(address: str, config: Config, queries: Iterator[str]) -> None:
     """Every partition is loaded, every path has been taken."""
+    requests: list[bytes] = []
     for size in config.sizes:
         point = Point(size, config.centre_top_k, "resource", 1)
         texts = [next(queries) for _ in range(WARM_UP_CALLS)]
-        requests = point.requests(texts, config.message_range)
-        run_load(address, Load(wire_requests.RECALL, "unary", 1), requests)
+        requests += point.requests(texts, config.message_range)
+    run_load(address, Load(wire_requests.RECALL, "unary", 1), requests)
 
 
 def _measure_points(address: str, config: Config, points: list[Point]) -> dict[Point, _Asked]:
@@ -184,7 +189,7 @@ def _measure_points(address: str, config: Config, points: list[Point]) -> dict[P
             requests = point.requests(texts, config.message_range)
             load = Load(wire_requests.RECALL, "unary", point.in_flight)
             done = run_load(address, load, requests)
-            ids = _answered_ids(done.answers, point.hits)
+            ids = checked_ids(done.answers, point.hits)
             asked[point].add(requests, done, ids, uncounted[point])
     return asked
 
@@ -201,7 +206,7 @@ def _ask_again(address: str, asked: dict[Point, _Asked]) -> int:
         answers = iter(run_load(address, load, requests).answers)
         for point in points:
             before = asked[point].ids[:AGAIN_CALLS_MAX]
-            again = _answered_ids([next(answers) for _ in before], point.hits)
+            again = checked_ids([next(answers) for _ in before], point.hits)
             if again != before:
                 raise RuntimeError("the same query has another answer with others in flight")
             same += len(again)
