@@ -127,9 +127,9 @@ def test_the_schema_describes_nothing_else() -> None:
 
 def test_everything_is_described() -> None:
     for name in classes():
-        assert len(described(name)["description"]) > 10
+        assert len(described(name)["description"].split()) > 4
         for attribute, found in described(name)["properties"].items():
-            assert len(found["description"]) > 10, f"{name}.{attribute}"
+            assert len(found["description"].split()) > 1, f"{name}.{attribute}"
 
 
 def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
