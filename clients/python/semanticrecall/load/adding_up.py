@@ -103,7 +103,7 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def _schedule(parts: Sequence[WorkerStage], seconds: float) -> Schedule:
     scheduled = sum(part.scheduled for part in parts)
     started = sum(part.started for part in parts)
-    deviation = max(0.0, 1 - started / scheduled) if scheduled else 0.0
+    deviation = (scheduled - started) / scheduled if scheduled else 0.0
     return Schedule(
         scheduled_per_s=scheduled / seconds,
         started_per_s=started / seconds,

@@ -125,7 +125,7 @@ def _unfinished(stage: StageResult) -> Iterator[Finding]:
 
 def _schedule_not_kept(plan: LoadPlan, stage: StageResult) -> Iterator[Finding]:
     schedule = stage.schedule
-    if schedule is None or schedule.deviation_share <= DEVIATION_MAX:
+    if schedule is None or schedule.kept:
         return
     if in_flight_reached(stage, plan.in_flight_max):
         why = (
