@@ -115,6 +115,8 @@ class SystemProcess:
         sent, answers = self._process.stdin, self._process.stdout
         assert sent is not None
         assert answers is not None
+        if sent.closed:
+            raise SystemFailedError("its process was ended")
         try:
             sent.write(json.dumps({"do": do, **arguments}) + "\n")
             sent.flush()

@@ -39,10 +39,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Messages of one user. `vectors` has shape (len(ids), dimensions), float32, unit rows.
-
-    No other message of the store has one of `ids`, whatever its user.
-    """
+    """Messages of one user. `vectors` has shape (len(ids), dimensions), float32, unit rows."""
 
     resource_id: str
     ids: Sequence[str]
