@@ -41,7 +41,9 @@ DRAIN_SECONDS_MAX = 60.0
 ENOUGH_CPU_SHARE = 0.8
 PUNCTUAL_MS = 5.0
 IDLE_CPU_SHARE = 0.3
-CUT_SHORT_SHARE = 0.99
+# A stage that reached the most calls so near to its end would not have sent more of them.
+CUT_SHORT_CALLS = 5
+CUT_SHORT_SHARE = 0.01
 
 
 class Observer:
@@ -263,7 +265,11 @@ class _Load:
             return False
         if len(self._stages) < len(self._plan.stages):
             return True
-        return self._stages[-1].seconds < CUT_SHORT_SHARE * self._plan.stages[-1].duration_s
+        planned, ran = self._plan.stages[-1], self._stages[-1]
+        left_s = planned.duration_s - ran.seconds
+        if self._plan.loop is Loop.OPEN:
+            return left_s * planned.rate_per_s > CUT_SHORT_CALLS
+        return left_s > CUT_SHORT_SHARE * planned.duration_s
 
     # --- what it came to --------------------------------------------------------------------------
 
