@@ -69,6 +69,7 @@ from semanticrecall_core.embedding.provision import find_model
 SYSTEMS = (OURS, "plain_faiss", "sqlite_vec", "chroma", "qdrant_edge", "lance")
 KINDS = ("vector", "text")
 SIZES_MAX = 10
+COUNT_MAX = 100_000
 
 
 def _sizes(given: str) -> str:
@@ -76,6 +77,12 @@ def _sizes(given: str) -> str:
     if min(numbers) < 1 or len(set(numbers)) < len(numbers) or len(numbers) > SIZES_MAX:
         raise ValueError("sizes are positive, different and at most 10")
     return given
+
+
+def _count(given: str) -> int:
+    if not 1 <= int(given) <= COUNT_MAX:
+        raise ValueError(f"1 to {COUNT_MAX}")
+    return int(given)
 
 
 def _systems(given: str) -> str:
@@ -94,12 +101,12 @@ class Config:
     )
     sizes: str = flag("1000,10000,100000", "messages of each user who is asked", _sizes)
     systems: str = flag(",".join(SYSTEMS), "which systems", _systems)
-    crowd_users: int = flag(50, "other users of the store")
-    crowd_messages: int = flag(200, "messages of each of them")
-    top_k: int = flag(10, "messages to find")
-    calls: int = flag(200, "questions of each kind to each system and user")
-    seconds_max: int = flag(6, "of questions to a system at one point, all together")
-    turns: int = flag(100, "turns of each kind that are indexed")
+    crowd_users: int = flag(50, "other users of the store", _count)
+    crowd_messages: int = flag(200, "messages of each of them", _count)
+    top_k: int = flag(10, "messages to find", _count)
+    calls: int = flag(200, "questions of each kind to each system and user", _count)
+    seconds_max: int = flag(6, "of questions to a system at one point, all together", _count)
+    turns: int = flag(100, "turns of each kind that are indexed", _count)
     seed: int = flag(7, "of texts, questions and turns")
 
 

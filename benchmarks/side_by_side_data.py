@@ -99,7 +99,7 @@ class Plan:
 
     def question_numbers(self, size: int, purpose: str) -> range:
         """Which of all questions a user of this size is asked for this purpose."""
-        counts = dict.fromkeys(PURPOSES, self.questions)
+        counts: dict[str, int] = dict.fromkeys(PURPOSES, self.questions)
         counts |= {"checked": CHECKED_QUESTIONS, "warm up": WARM_UP_QUESTIONS}
         before = sorted(self.sizes).index(size) * sum(counts.values())
         before += sum(counts[other] for other in PURPOSES[: PURPOSES.index(purpose)])
@@ -176,8 +176,9 @@ class Data:
     @classmethod
     def of_json(cls, written: dict[str, Any]) -> Data:
         """As `as_json` wrote it."""
-        plan = written["plan"]
-        return cls(Plan(**{**plan, "sizes": tuple(plan["sizes"])}), written["files"])
+        plan: dict[str, Any] = written["plan"]
+        sizes: list[int] = plan.pop("sizes")
+        return cls(Plan(sizes=tuple(sizes), **plan), written["files"])
 
 
 def _batches(user: User, vectors: NDArray[np.float32]) -> Iterator[Rows]:

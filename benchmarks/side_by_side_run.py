@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +60,7 @@ class Contender:
         return self.process.ask(do, **arguments)
 
     @contextmanager
-    def measured(self) -> Iterator[None]:
+    def measured(self) -> Generator[None]:
         """What fails within becomes its `problem`."""
         try:
             yield

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from benchmarks.side_by_side_data import (
     WrongAnswerError,
     prepare,
 )
+from benchmarks.side_by_side_run import Contender, Run, ask_in_turns
 from benchmarks.system_process import SystemFailedError, SystemProcess
 from support import smoke_runs
 
@@ -267,6 +269,8 @@ def test_every_system_that_is_installed_is_measured(tmp_path: Path) -> None:
         ("--sizes", "10,10"),
         ("--sizes", "many"),
         ("--systems", "chroma"),
+        ("--calls", "0"),
+        ("--top-k", "100001"),
         ("--systems", "ours,oracle"),
     ],
 )
@@ -278,3 +282,64 @@ def test_what_cannot_be_measured_is_refused(
         side_by_side.main()
     assert ended.value.code == 2
     assert flags[0] in capsys.readouterr().err
+
+
+class Scripted:
+    """Stands in for the process of a system: what it is asked is kept, answers are made up."""
+
+    def __init__(self, seconds: float, ids: list[str]) -> None:
+        self.seconds = seconds
+        self.ids = ids
+        self.asked: list[dict[str, Any]] = []
+        self.ended = False
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        self.asked.append({"do": do, **arguments})
+        return {"seconds": self.seconds, "ids": self.ids}
+
+    def end(self) -> None:
+        self.ended = True
+
+
+def contender(module: str, process: Scripted) -> Contender:
+    return Contender(module, setup={"name": module}, process=cast("SystemProcess", process))
+
+
+def test_slow_systems_are_asked_less_and_wrong_ones_no_more(tmp_path: Path) -> None:
+    data, _ = made(tmp_path)
+    user = data.plan.asked()[0]
+    size = user.messages
+    exact = data.exact(user, 1)
+    vectors = data.vectors(user.resource_id)
+    # The one message that is nearest to the most questions: some answers are right, some are not.
+    numbers = data.plan.question_numbers(size, "text")
+    nearest = int(np.argmax(vectors @ data.vectors("questions")[numbers[0]]))
+    ids = [f"{user.resource_id}-m{nearest}"]
+    ours, slow = Scripted(0.5, ids), Scripted(4.0, ids)
+    wrong = Scripted(0.1, [f"user-{BATCH_MESSAGES + 10}-m0"])
+    scripted = {"ours": ours, "slow": slow, "wrong": wrong}
+    contenders = [contender(name, process) for name, process in scripted.items()]
+    run = Run(data, {size: exact}, contenders, top_k=1, seconds_max=6.0)
+    series = ask_in_turns(run, size, "text", random.Random(1))
+    assert [(one.name, len(one.seconds)) for one in series] == [
+        ("ours", PLAN.questions),
+        ("ours, with neighbours", PLAN.questions),
+        ("slow", 2),
+    ]
+    assert series[0].shares[0] == 1.0
+    expected = [float(exact.share(number, ids)) for number in numbers]
+    assert series[0].shares == expected
+    assert run.alive() == contenders[:2]
+    assert contenders[2].problem == "failed: an answer holds a message twice, or another user's"
+    assert wrong.ended
+    assert not slow.ended
+    asked_for = {
+        neighbours: [one["number"] for one in ours.asked if one["neighbours"] == neighbours]
+        for neighbours in (0, 1)
+    }
+    warm_up = list(data.plan.question_numbers(size, "warm up"))
+    assert asked_for[0] == warm_up + list(numbers)
+    assert asked_for[1] == warm_up + list(data.plan.question_numbers(size, "text with neighbours"))
+    assert [one["number"] for one in slow.asked] == warm_up + list(numbers)[:2]
+    for one in ours.asked:
+        assert (one["do"], one["user"], one["kind"]) == ("question", user.resource_id, "text")
