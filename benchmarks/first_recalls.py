@@ -66,7 +66,13 @@ class Started:
     ids: list[list[str]]
 
 
-def measure_starts(starts: Starts, result: Result, before: Callable[[int], None]) -> Started:
+def _nothing(number: int) -> None:
+    """The files are as they should be before a start."""
+
+
+def measure_starts(
+    starts: Starts, result: Result, before: Callable[[int], None] = _nothing
+) -> Started:
     """Start, ask and stop; seconds of the recalls go into `result`, under the label.
 
     Args:

@@ -16,6 +16,7 @@ beside them on the same disk (as much room again), and the copies are removed at
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import time
@@ -232,6 +233,7 @@ def _copies(stores: Sequence[Path], beside: Path) -> Generator[list[Path], None,
             print(f"copying {store.name}", flush=True)
             shutil.copytree(store / "data", Path(name, store.name, "data"))
             forget_cached_vectors(Path(name, store.name))
+        os.sync()  # else the first commits would wait for the copies
         yield [Path(name, store.name) for store in stores]
 
 

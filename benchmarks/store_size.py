@@ -7,9 +7,10 @@ Every store holds 100 messages a resource; from 100,000 messages on one of its r
 With `--data-dir` they are built once and found again; the one of 1,000,000 takes minutes to build.
 
   starts   seconds from exec to SERVING, resources in memory by then (read ahead), and what
-           `first_recalls` asks: with snapshots of everything, and without any
+           `first_recalls` asks: with snapshots of everything, and without any, in turns
   memory   resident bytes of the process at the start, and after a recall in every resource; by
-           default and with `--memory low`, the model and the libraries included
+           default and with `--memory low`, the model and the libraries included; what has grown
+           has some 10 MB of first uses in it, which are most of it in a small store
   disk     bytes by kind of file, after the sidecar has stopped: recall.db is the record,
            embeddings.db the queries that were embedded, other all the rest
 
@@ -18,13 +19,22 @@ The answers must be the same with snapshots and without, and in both modes of me
 
 from __future__ import annotations
 
-import shutil
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from benchmarks.derived_files import make_snapshots, snapshots_set_aside
-from benchmarks.first_recalls import ASKED_AGAIN, FIRST, NEW_QUERY, Starts, measure_starts
+from benchmarks.first_recalls import (
+    ASKED_AGAIN,
+    FIRST,
+    NEW_QUERY,
+    Started,
+    Starts,
+    measure_starts,
+)
 from benchmarks.loaded_partitions import MEMORY_MODES, measure_loaded
 from benchmarks.report import Chart, Digest, Result, flag, run_script
 from benchmarks.sized_stores import (
@@ -36,6 +46,7 @@ from benchmarks.sized_stores import (
 from benchmarks.store_builder import stores_in
 from semanticrecall_server.assembly import SNAPSHOTS
 
+STATES = ("there", "missing")
 FILES = {"recall.db": "recall.db*", "embeddings.db": "embeddings.db*"}
 """By kind of file: which files of a data directory it is."""
 
@@ -103,48 +114,66 @@ class Config:
     seed: int = flag(7, "of texts and vectors")
 
 
-def _measure_starts(
-    sized: SizedStore, store: Path, config: Config, result: Result
-) -> list[list[str]]:
-    """With snapshots and without; the ids of the answers."""
-    answers: list[list[list[str]]] = []
-    for state in ("there", "missing"):
-        label = f"{sized.messages} messages, snapshots {state}"
-        print(f"starting on {label}", flush=True)
+def _label(sized: SizedStore, state: str) -> str:
+    return f"{sized.messages} messages, snapshots {state}"
 
-        def before(number: int, *, state: str = state) -> None:
-            if state == "missing" and number:  # the last stop may have begun new ones
-                shutil.rmtree(store / "data" / SNAPSHOTS, ignore_errors=True)
 
+class _Rounds:
+    """Starts of every store in both states of its snapshots, in turns."""
+
+    def __init__(self, stores: Sequence[tuple[SizedStore, Path]], config: Config) -> None:
+        self._config = config
+        self._cases = [(sized, path, state) for sized, path in stores for state in STATES]
+        self._started: dict[str, list[Started]] = {}
+
+    def run(self, result: Result, digest: Digest) -> None:
+        """All rounds, and their table.
+
+        Raises:
+            RuntimeError: the answers depend on the snapshots.
+        """
+        for number in range(self._config.starts):
+            print(f"starts, round {number + 1}", flush=True)
+            for sized, path, state in self._cases:
+                started = self._start(sized, path, state, result)
+                self._started.setdefault(_label(sized, state), []).append(started)
+        for sized, _, state in self._cases:
+            answers = [one.ids for one in self._started[_label(sized, state)]]
+            expected = self._started[_label(sized, STATES[0])][0].ids
+            if any(ids != expected for ids in answers):
+                raise RuntimeError("the answers depend on the snapshots")
+            for ids in expected if state == STATES[0] else ():
+                digest.add(ids)
+        result.tables["starts"] = [
+            self._row(sized, state, result) for sized, _, state in self._cases
+        ]
+
+    def _start(self, sized: SizedStore, path: Path, state: str, result: Result) -> Started:
         starts = Starts(
-            store=store,
-            label=label,
-            starts=config.starts,
-            resources_asked=min(config.resources_asked, len(sized.plan) - 1) or 1,
-            seed=config.seed,
+            store=path,
+            label=_label(sized, state),
+            starts=1,
+            resources_asked=min(self._config.resources_asked, len(sized.plan) - 1) or 1,
+            seed=self._config.seed,
         )
-        with ExitStack() as aside:
-            if state == "missing":
-                aside.enter_context(snapshots_set_aside(store))
-            started = measure_starts(starts, result, before)
-        answers.append(started.ids)
-        result.tables.setdefault("starts", []).append(
-            {
-                "messages": sized.messages,
-                "resources": len(sized.plan),
-                "snapshots": state,
-                "start_s": started.start_s,
-                "in_memory": started.in_memory,
-                "very_first_ms": started.very_first_ms,
-                "first_p50_ms": 1000 * result.p50_s(f"{label}: {FIRST}"),
-                "first_p99_ms": 1000 * result.p99_s(f"{label}: {FIRST}"),
-                "new_query_p50_ms": 1000 * result.p50_s(f"{label}: {NEW_QUERY}"),
-                "asked_again_p50_ms": 1000 * result.p50_s(f"{label}: {ASKED_AGAIN}"),
-            }
-        )
-    if answers[0] != answers[1]:
-        raise RuntimeError("the answers depend on the snapshots")
-    return answers[0]
+        with snapshots_set_aside(path) if state == "missing" else nullcontext():
+            return measure_starts(starts, result)
+
+    def _row(self, sized: SizedStore, state: str, result: Result) -> dict[str, Any]:
+        label = _label(sized, state)
+        started = self._started[label]
+        return {
+            "messages": sized.messages,
+            "resources": len(sized.plan),
+            "snapshots": state,
+            "start_s": median(one.start_s for one in started),
+            "in_memory": median(one.in_memory for one in started),
+            "very_first_ms": median(one.very_first_ms for one in started),
+            "first_p50_ms": 1000 * result.p50_s(f"{label}: {FIRST}"),
+            "first_p99_ms": 1000 * result.p99_s(f"{label}: {FIRST}"),
+            "new_query_p50_ms": 1000 * result.p50_s(f"{label}: {NEW_QUERY}"),
+            "asked_again_p50_ms": 1000 * result.p50_s(f"{label}: {ASKED_AGAIN}"),
+        }
 
 
 def _measure_memory(sized: SizedStore, store: Path, result: Result) -> str:
@@ -183,32 +212,38 @@ def disk_bytes(data: Path) -> dict[str, int]:
     return {**found, "other": all_of_it - sum(found.values())}
 
 
-def _measure_store(
-    sized: SizedStore, directory: Path, config: Config, result: Result, digest: Digest
-) -> None:
+def _disk_rows(sized: SizedStore, store: Path) -> list[dict[str, Any]]:
+    return [
+        {
+            "messages": sized.messages,
+            "files": kind,
+            "mb": size / 1e6,
+            "bytes_a_message": size / sized.messages,
+        }
+        for kind, size in disk_bytes(store / "data").items()
+    ]
+
+
+def _built(sized: SizedStore, directory: Path) -> Path:
+    """The store's directory, with snapshots of everything."""
     store = sized.build_in(directory)
     in_snapshots = make_snapshots(store)
     if in_snapshots != sized.messages:
         raise RuntimeError(f"{in_snapshots} of {sized.messages} messages are in snapshots")
-    for ids in _measure_starts(sized, store, config, result):
-        digest.add(ids)
-    for kind, size in disk_bytes(store / "data").items():
-        row = {"messages": sized.messages, "files": kind, "mb": size / 1e6}
-        result.tables.setdefault("disk", []).append(
-            {**row, "bytes_a_message": size / sized.messages}
-        )
-    digest.add([_measure_memory(sized, store, result)])
+    return store
 
 
 def measure(config: Config) -> Result:
     """Build the stores that are not there, start sidecars on each, measure."""
     measured = measured_resource(config.largest, config.seed)
+    sizes = with_small_resources(sizes_of(config.sizes), measured, config.resource_messages)
     result, digest = Result(charts=CHARTS), Digest()
     with stores_in(config.data_dir) as directory:
-        for sized in with_small_resources(
-            sizes_of(config.sizes), measured, config.resource_messages
-        ):
-            _measure_store(sized, directory, config, result, digest)
+        stores = [(sized, _built(sized, directory)) for sized in sizes]
+        _Rounds(stores, config).run(result, digest)
+        result.tables["disk"] = [row for one in stores for row in _disk_rows(*one)]
+        for sized, store in stores:
+            digest.add([_measure_memory(sized, store, result)])
     result.digest = digest.text()
     return result
 
