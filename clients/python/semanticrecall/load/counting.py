@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from google.protobuf.message import DecodeError
 
@@ -29,6 +30,8 @@ _STATUSES = {
     types_pb2.STATUS_REJECTED: "rejected",
 }
 _DIGEST_MODULUS = 2**64
+_HIT = attrgetter("hit")
+_ID = attrgetter("message.id")
 
 
 @dataclass(slots=True)
@@ -73,7 +76,7 @@ class _Operation:
 
 
 class StageCount:
-    """Counts one stage.
+    """Counts one stage. Answers are read when `read_answers` is called, or a second is over.
 
     Args:
         begin: when the stage begins. on_second: told of each second when it is over.
@@ -92,7 +95,9 @@ class StageCount:
         self._digest = 0
         self._in_flight = 0
         self._seconds: list[WorkerSecond] = []
+        self._unread: list[tuple[Sent, float, bytes]] = []
         self._second = 0
+        self._second_ends = begin + 1
         self._second_started = 0
         self._second_finished = 0
         self._second_errors: Counter[str] = Counter()
@@ -112,17 +117,28 @@ class StageCount:
             self._lateness.add_seconds(sent.sent_at - sent.due_at)
             self._client_lateness.add_seconds(sent.sent_at - ready_at)
 
+    @property
+    def unread(self) -> int:
+        """How many answers wait to be read."""
+        return len(self._unread)
+
     def answered(self, sent: Sent, end: float, answer: bytes) -> None:
-        """A call ended OK; what its answer says is read here, after its end was taken."""
-        operation = self._operations[sent.call.operation]
-        try:
-            self._read(operation.counts, sent, answer)
-        except DecodeError:
-            self.failed(sent, end, UNREADABLE)
-            return
-        self._ended(end)
-        operation.second_latency.add_seconds(end - sent.due_at)
-        operation.service.add_seconds(end - sent.sent_at)
+        """A call ended OK."""
+        self._unread.append((sent, end, answer))
+
+    def read_answers(self) -> None:
+        """Count the calls that ended OK, and what their answers say."""
+        unread, self._unread = self._unread, []
+        for sent, end, answer in unread:
+            operation = self._operations[sent.call.operation]
+            try:
+                self._read(operation.counts, sent, answer)
+            except DecodeError:
+                self.failed(sent, end, UNREADABLE)
+                continue
+            self._ended(end)
+            operation.second_latency.add_seconds(end - sent.due_at)
+            operation.service.add_seconds(end - sent.sent_at)
 
     def failed(self, sent: Sent, end: float, code: str) -> None:
         """A call ended with an error, named by its gRPC code."""
@@ -142,11 +158,14 @@ class StageCount:
 
     def roll(self, now: float) -> None:
         """Close the seconds that are over."""
-        while now >= self._begin + self._second + 1:
-            self._close_second()
+        if now >= self._second_ends:
+            self.read_answers()
+            while now >= self._second_ends:
+                self._close_second()
 
     def close(self) -> None:
         """Close the last second, if anything happened in it."""
+        self.read_answers()
         if self._second_started or self._second_finished or not self._seconds:
             self._close_second()
 
@@ -193,6 +212,7 @@ class StageCount:
             latencies=latencies,
         )
         self._second += 1
+        self._second_ends = self._begin + self._second + 1
         self._second_started = self._second_finished = 0
         self._second_errors.clear()
         self._seconds.append(second)
@@ -208,16 +228,16 @@ class StageCount:
         response = recall_pb2.RecallResponse.FromString(answer)
         messages = response.messages
         info = response.info
-        counts["hits"] += sum(recalled.hit for recalled in messages)
+        counts["hits"] += sum(map(_HIT, messages))
         counts["messages"] += len(messages)
         counts["empty"] += not messages
         counts["answer_cache_hits"] += info.answer_cache_hit
         counts["query_cache_hits"] += info.cache_hit
         counts["repeated"] += sent.call.repeated
         counts["answer_bytes"] += len(answer)
-        self._add_to_digest(sent.number, [recalled.message.id for recalled in messages])
+        self._add_to_digest(sent.number, map(_ID, messages))
 
-    def _add_to_digest(self, number: int, ids: list[str]) -> None:
+    def _add_to_digest(self, number: int, ids: Iterable[str]) -> None:
         # A sum of hashes, each of which covers the call's number: the same whatever the order in
         # which calls end, another one if two calls change their answers with each other.
         text = "\0".join((str(number), *ids))

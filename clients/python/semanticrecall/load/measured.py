@@ -64,12 +64,16 @@ class WorkerSecond:
 class WorkerStage:
     """One process's part of one stage.
 
+    No call is lost: scheduled = finished + unfinished, and those of the scheduled that are not
+    `started` had no place among `in_flight_max` in time; `sending` says what becomes of them.
+
     Attributes:
-        scheduled: calls that were due within the stage; closed loop: calls that were sent.
-        started: calls that were sent before the stage's time was over.
-        finished: calls that ended, with whatever result.
+        scheduled: calls that were due before the end of sending; closed loop: calls that were sent.
+        started: of these, calls that were sent before the end of sending.
+        finished: calls that ended, with whatever result, whenever they were sent.
         unfinished: calls that were under way or waiting when the time to wait for them was over.
-        wall_s: from the first call due to the end of sending. cpu_s: of this process meanwhile.
+        wall_s: from the stage's begin to the end of sending: the stage's time, or less where its
+            last call or a stop came before. cpu_s: of this process meanwhile.
         drain_s: from the end of sending to the last answer.
         lateness: encoded histogram: from due to sent, of every call sent (open loop).
         client_lateness: encoded histogram: from the moment at which a call was due and had a place

@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+_Opener = tuple[str, int]
+
 _ADJECTIVES = """new old small large blue green quiet noisy early late cheap expensive heavy light
 simple strange broken clean warm cold fresh dirty empty full plain bright dark soft rough sharp
 boring funny serious famous careful sudden gentle narrow wide short long sweet bitter salty dry wet
@@ -49,55 +51,47 @@ _CLAUSES: dict[int, Sequence[Sequence[str]]] = {
     }.items()
 }
 _CLAUSE_WORDS_MAX = max(_CLAUSES)
+_FILLED_CLAUSES = 512
 # A name can follow each of these.
-_QUESTIONS = [
-    opener.split()
-    for opener in (
-        "about",
-        "who is",
-        "where is",
-        "when did I meet",
-        "do you remember",
-        "can you tell me about",
-        "what did we decide about",
-        "what did I say about",
-        "how do I find",
-        "why did we choose",
-        "have you heard of",
-        "which day did we visit",
-    )
-]
-_STATEMENTS = [
-    opener.split()
-    for opener in (
-        "about",
-        "I met",
-        "we saw",
-        "I wrote to",
-        "we talked about",
-        "remember to ask",
-        "I am waiting for",
-        "you asked me about",
-        "let us call it",
-        "my favourite is still",
-        "I cannot decide on",
-        "please send this to",
-    )
-]
-_FURTHER = [
-    opener.split()
-    for opener in (
-        "we talked",
-        "I was worried",
-        "you asked me",
-        "it happened",
-        "I will call you",
-        "we should meet",
-        "I wrote it down",
-        "that was different",
-        "it works better",
-    )
-]
+_QUESTIONS = (
+    "about",
+    "who is",
+    "where is",
+    "when did I meet",
+    "do you remember",
+    "can you tell me about",
+    "what did we decide about",
+    "what did I say about",
+    "how do I find",
+    "why did we choose",
+    "have you heard of",
+    "which day did we visit",
+)
+_STATEMENTS = (
+    "about",
+    "I met",
+    "we saw",
+    "I wrote to",
+    "we talked about",
+    "remember to ask",
+    "I am waiting for",
+    "you asked me about",
+    "let us call it",
+    "my favourite is still",
+    "I cannot decide on",
+    "please send this to",
+)
+_FURTHER = (
+    "We talked",
+    "I was worried",
+    "You asked me",
+    "It happened",
+    "I will call you",
+    "We should meet",
+    "I wrote it down",
+    "That was different",
+    "It works better",
+)
 _SENTENCE_WORDS = 9
 
 _SYLLABLES = [
@@ -132,41 +126,63 @@ def name(number: int, offset: int = 0) -> str:
     return "".join(syllables).capitalize()
 
 
-def question(draws: random.Random, words: int, named: str) -> str:
-    """A question of `words` words (1 or more), one of which is the name."""
-    return _text(draws, words, named, _QUESTIONS, "?")
+class Chat:
+    """Makes texts of parts of sentences that are filled with words once: a text costs some us.
+
+    Args:
+        seed: of the parts.
+    """
+
+    def __init__(self, seed: str) -> None:
+        draws = random.Random(seed)
+        self._clauses = {
+            length: [_filled(draws, clauses) for _ in range(_FILLED_CLAUSES)]
+            for length, clauses in _CLAUSES.items()
+        }
+        self._questions = _by_words_left(_QUESTIONS)
+        self._statements = _by_words_left(_STATEMENTS)
+        self._further = [(opener, len(opener.split())) for opener in _FURTHER]
+
+    def question(self, draws: random.Random, words: int, named: str) -> str:
+        """A question of `words` words (1 or more), one of which is the name."""
+        return self._text(draws, words, named, self._questions) + "?"
+
+    def statement(self, draws: random.Random, words: int, named: str) -> str:
+        """What somebody says, the name in its first sentence: `words` words, 1 or more."""
+        return self._text(draws, words, named, self._statements) + "."
+
+    def _text(
+        self, draws: random.Random, words: int, named: str, openers: Sequence[Sequence[_Opener]]
+    ) -> str:
+        if words == 1:
+            return named
+        random01 = draws.random
+        fitting = openers[min(words, len(openers) - 1)]
+        opener, length = fitting[int(random01() * len(fitting))]
+        parts = [opener, named]
+        left, sentence = words - length - 1, length + 1
+        while left:
+            if sentence >= _SENTENCE_WORDS and left > _CLAUSE_WORDS_MAX:
+                parts[-1] += "."
+                opener, length = self._further[int(random01() * len(self._further))]
+                parts.append(opener)
+                left, sentence = left - length, length
+            length = 1 + int(random01() * min(left, _CLAUSE_WORDS_MAX))
+            parts.append(self._clauses[length][int(random01() * _FILLED_CLAUSES)])
+            left, sentence = left - length, sentence + length
+        return " ".join(parts)
 
 
-def statement(draws: random.Random, words: int, named: str) -> str:
-    """What somebody says, in sentences, with the name in the first: `words` words, 1 or more."""
-    return _text(draws, words, named, _STATEMENTS, ".")
+def _filled(draws: random.Random, clauses: Sequence[Sequence[str]]) -> str:
+    clause = draws.choice(clauses)
+    return " ".join(draws.choice(_SLOTS[word]) if word in _SLOTS else word for word in clause)
 
 
-def _text(
-    draws: random.Random, words: int, named: str, openers: Sequence[Sequence[str]], end: str
-) -> str:
-    first = [opener for opener in openers if len(opener) < words]
-    text = [*_pick(draws, first), named] if first else [named]
-    begins = 0
-    while len(text) < words:
-        left = words - len(text)
-        if len(text) - begins >= _SENTENCE_WORDS and left > _CLAUSE_WORDS_MAX:
-            _close(text, begins, end)
-            begins = len(text)
-            text += _pick(draws, _FURTHER)
-            left = words - len(text)
-        length = 1 + int(draws.random() * min(left, _CLAUSE_WORDS_MAX))
-        for word in _pick(draws, _CLAUSES[length]):
-            slot = _SLOTS.get(word)
-            text.append(word if slot is None else slot[int(draws.random() * len(slot))])
-    _close(text, begins, end)
-    return " ".join(text)
-
-
-def _pick(draws: random.Random, choices: Sequence[Sequence[str]]) -> Sequence[str]:
-    return choices[int(draws.random() * len(choices))]
-
-
-def _close(text: list[str], begins: int, end: str) -> None:
-    text[begins] = text[begins][0].upper() + text[begins][1:]
-    text[-1] += end
+def _by_words_left(openers: Sequence[str]) -> list[list[_Opener]]:
+    """For each number of words (the last: and more) the openers that leave room for a name."""
+    counted = [(opener[0].upper() + opener[1:], len(opener.split())) for opener in openers]
+    longest = max(length for _, length in counted)
+    return [
+        [(opener, length) for opener, length in counted if length < words]
+        for words in range(longest + 2)
+    ]

@@ -31,7 +31,7 @@ from ..errors import InvalidArgumentError
 from ..v1 import recall_pb2, types_pb2
 from .measured import Operation
 from .plan import PROCESSES_MAX, Span, WaitMode, Workload
-from .texts import name, question, statement
+from .texts import Chat, name
 
 REMEMBERED_PER_RESOURCE = 16
 REMEMBERED_RESOURCES_MAX = 32_768
@@ -118,7 +118,16 @@ class CallSequence(Iterator[Call]):
         self._draws = random.Random(f"{workload.seed}/{worker}/{workers}")
         self._names_offset = _names_offset(workload)
         self._resources = Zipf(_resource_count(workload), workload.zipf_exponent)
-        self._turns = itertools.cycle(itertools.product(workload.message_range, workload.top_k))
+        self._chat = Chat(str(workload.seed))
+        self._turns = itertools.cycle(
+            recall_pb2.RecallRequest(
+                scope=types_pb2.SCOPE_RESOURCE,
+                top_k=top_k,
+                message_range=recall_pb2.MessageRange(before=before, after=after),
+            )
+            for before, after in workload.message_range
+            for top_k in workload.top_k
+        )
         self._wait = wait_value(workload.wait)
         self._asked = Remembered()
         self._indexed_threads = Remembered()
@@ -142,24 +151,24 @@ class CallSequence(Iterator[Call]):
 
     def _recall(self, resource: int) -> bytes:
         workload = self._workload
-        (before, after), top_k = next(self._turns)
-        thread_id = ""
-        if workload.thread_scope_share and self._draws.random() < workload.thread_scope_share:
-            thread_id = self._known_thread(resource)
-        return recall_pb2.RecallRequest(
-            resource_id=resource_id(workload, resource),
-            thread_id=thread_id,
-            scope=types_pb2.SCOPE_THREAD if thread_id else types_pb2.SCOPE_RESOURCE,
-            query=self._query(),
-            top_k=top_k,
-            message_range=recall_pb2.MessageRange(before=before, after=after),
-        ).SerializeToString()
+        # One message for each turn, filled again and again: to make one costs more than to fill it.
+        request = next(self._turns)
+        request.resource_id = resource_id(workload, resource)
+        if workload.thread_scope_share:
+            scoped = self._draws.random() < workload.thread_scope_share
+            request.thread_id = self._known_thread(resource) if scoped else ""
+            request.scope = (
+                types_pb2.SCOPE_THREAD if request.thread_id else types_pb2.SCOPE_RESOURCE
+            )
+        request.query = self._query()
+        return request.SerializeToString()
 
     def _query(self) -> str:
         given = self._workload.queries
         if given:
             return given[next(self._queries) % len(given)]
-        return question(self._draws, _length(self._draws, self._workload.query_words), self._name())
+        words = _length(self._draws, self._workload.query_words)
+        return self._chat.question(self._draws, words, self._name())
 
     def _known_thread(self, resource: int) -> str:
         prepared = min(self._workload.threads, self._workload.messages_before)
@@ -180,7 +189,7 @@ class CallSequence(Iterator[Call]):
                 id=f"{self._workers}-{self._worker}-{number}",
                 thread_id=thread_id,
                 role=_ROLES[number % 2],
-                text=statement(self._draws, words, self._name()),
+                text=self._chat.statement(self._draws, words, self._name()),
             )
         if workload.thread_scope_share and not workload.messages_before:
             self._indexed_threads.add(resource, thread_id.encode())
@@ -224,6 +233,7 @@ def prepared(workload: Workload, worker: int, workers: int) -> Iterator[recall_p
     """
     if workload.existing_resources:
         return
+    chat = Chat(str(workload.seed))
     for number in range(worker, workload.resources, workers):
         draws = random.Random(f"{workload.seed}/prepared/{number}")
         for first in range(0, workload.messages_before, PREPARED_BATCH_MESSAGES):
@@ -238,7 +248,7 @@ def prepared(workload: Workload, worker: int, workers: int) -> Iterator[recall_p
                     id=f"before-{message}",
                     thread_id=_thread_id(thread),
                     role=_ROLES[message // workload.threads % 2],
-                    text=statement(draws, words, named),
+                    text=chat.statement(draws, words, named),
                 )
             yield request
 
