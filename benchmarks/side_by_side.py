@@ -24,10 +24,11 @@ the vectors are those of our model for all. Each library has as many threads as 
              found_share: of the turns, how many were found by their own vector by the next
              question; of `durable`, within 5 s.
   footprint  resident: the process that holds the index, after all questions; the model is in it,
-             for all, and of SemanticRecall the sidecar counts and not its client. disk: after the
-             load. restart: from starting a process to its first answer to a text, model loaded;
-             files are in the system's cache. same_after_restart: of the ids of 20 answers for each
-             size, how many are the same.
+             for all, and of SemanticRecall the sidecar counts and not its client. load: with the
+             vectors given, to SemanticRecall through its store, since its contract takes texts.
+             disk: blocks of all files, after the load. restart: from starting a process to its
+             first answer to a text, model loaded; files are in the system's cache.
+             same_after_restart: of the ids of 20 answers for each size, how many are the same.
 
 The system with the lowest p50 is named whatever its recall share. A system whose package is not
 installed is not measured, and `setups` says so; so it does if one fails, and the exit status is 1.
