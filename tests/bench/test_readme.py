@@ -292,11 +292,13 @@ def test_a_smoke_run_is_written_only_when_told_to(
     assert ("mean nothing" in file.read_text()) is bool(more)
 
 
-def test_the_readme_shows_the_stored_results() -> None:
+def test_the_readme_shows_the_stored_results(tmp_path: Path) -> None:
     stored = readme.stored(readme.RESULTS)
     if not stored:
         pytest.skip("none are stored")
     text = readme.README.read_text("utf-8")
     assert readme.with_block(text, block_of(stored, readme.PICTURE)) == text
-    assert (readme.README.parent / readme.PICTURE).exists()
+    picture = tmp_path / "picture.svg"
+    readme.draw(readme.RESULTS / "side_by_side.json", picture)
+    assert picture.read_bytes() == (readme.README.parent / readme.PICTURE).read_bytes()
     assert not any(result["smoke"] for result in stored.values())

@@ -96,4 +96,5 @@ def test_the_wheel_holds_three_typed_packages_and_no_tests(installed: Installed)
     assert [
         f"{package}/py.typed" for package in PACKAGES if f"{package}/py.typed" not in names
     ] == []
-    assert "semanticrecall/v1/recall_pb2.pyi" in names
+    for data in ("v1/recall_pb2.pyi", "load/report.html.jinja", "demo/"):
+        assert any(name.startswith(f"semanticrecall/{data}") for name in names), data
