@@ -19,6 +19,7 @@ to embed. All texts are distinct.
                            writers are answered; the median of the rounds
   searchable_turns_per_s   turns / (seconds until acknowledged + until searchable): what can be kept
                            up. A sidecar that is given turns quicker than that falls behind.
+  processor_ms_per_turn    of the sidecar, until all turns are searchable
 
 Checked: nothing is rejected; each writer's last turn is the first hit of its own text as soon as
 the tokens say so; in the end the store holds as many messages and vectors as were acknowledged.
@@ -39,7 +40,7 @@ import numpy as np
 
 from benchmarks import corpus, processes, wire_requests
 from benchmarks.axes import Numbers, numbers, say
-from benchmarks.measure import Latency
+from benchmarks.measure import Latency, processor_seconds
 from benchmarks.raw_client import Client, connected
 from benchmarks.raw_parts import DIMENSIONS
 from benchmarks.report import Chart, Digest, Result, flag, run_script
@@ -128,6 +129,14 @@ class Writer:
         return wire_requests.recalled_ids(answer)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sidecar:
+    """What is measured."""
+
+    client: Client
+    pid: int
+
+
 @dataclass(slots=True)
 class _Point:
     """What is waited for, by how many writers, and what came of it in all rounds.
@@ -135,6 +144,7 @@ class _Point:
     Attributes:
         seconds: of each round, until all turns were acknowledged.
         searchable_after_s: of each round, from then on.
+        processor_s: of the sidecar, of all rounds together.
         ids: acknowledged, then recalled.
     """
 
@@ -143,10 +153,12 @@ class _Point:
     acknowledged_s: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     searchable_after_s: list[float] = field(default_factory=list)
+    processor_s: float = 0.0
     ids: list[list[str]] = field(default_factory=list)
 
-    async def measure(self, client: Client, number: int, texts: Sequence[str]) -> None:
+    async def measure(self, sidecar: _Sidecar, number: int, texts: Sequence[str]) -> None:
         """One round, with these texts."""
+        client = sidecar.client
         writers = [
             Writer(
                 f"{self.wait}-{self.writers}-{number}-{writer}",
@@ -155,12 +167,14 @@ class _Point:
             )
             for writer in range(self.writers)
         ]
+        processor_s = processor_seconds(sidecar.pid)
         started = time.perf_counter()
         await asyncio.gather(*(writer.write(client) for writer in writers))
         acknowledged = time.perf_counter()
         await asyncio.gather(*(writer.wait_searchable(client) for writer in writers))
         self.searchable_after_s.append(time.perf_counter() - acknowledged)
         self.seconds.append(acknowledged - started)
+        self.processor_s += processor_seconds(sidecar.pid) - processor_s
         for writer in writers:
             self.acknowledged_s += writer.acknowledged_s
             self.ids += writer.stored()
@@ -180,6 +194,7 @@ class _Point:
             "p99_ms": latency.p99_ms,
             "searchable_after_s": median(self.searchable_after_s),
             "searchable_turns_per_s": latency.count / (seconds + sum(self.searchable_after_s)),
+            "processor_ms_per_turn": 1000 * self.processor_s / latency.count,
         }
 
 
@@ -198,7 +213,7 @@ async def _stats(client: Client) -> admin_pb2.GetStatsResponse:
     return admin_pb2.GetStatsResponse.FromString(raw)
 
 
-async def _measure_points(address: str, config: Config, points: list[_Point]) -> int:
+async def _measure_points(address: str, pid: int, config: Config, points: list[_Point]) -> int:
     """All rounds; returns how many messages the store then holds."""
     shares = {point.writers: config.turns_of_one(point.writers) for point in points}
     a_round = sum(point.writers * shares[point.writers] for point in points)
@@ -212,7 +227,7 @@ async def _measure_points(address: str, config: Config, points: list[_Point]) ->
             say(f"round {number + 1} of {config.rounds}: {a_round} turns")
             for point in order:
                 mine = list(islice(texts, point.writers * shares[point.writers]))
-                await point.measure(client, number, mine)
+                await point.measure(_Sidecar(client, pid), number, mine)
             order.append(order.pop(0))
         stats = await _stats(client)
     expected = TURN_MESSAGES * turns
@@ -251,9 +266,9 @@ def measure(config: Config) -> Result:
     points = _points(config)
     with (
         tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as name,
-        processes.sidecar(Path(name), "--log-level", "warning") as (address, _),
+        processes.sidecar(Path(name), "--log-level", "warning") as (address, pid),
     ):
-        messages = asyncio.run(_measure_points(address, config, points))
+        messages = asyncio.run(_measure_points(address, pid, config, points))
     digest = Digest()
     for point in points:
         for ids in point.ids:

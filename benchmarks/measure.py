@@ -64,6 +64,14 @@ def machine() -> str:
     )
 
 
+def processor_seconds(pid: int) -> float:
+    """Seconds that all threads of a process have run so far, in steps of 10 ms; see proc(5)."""
+    # The name, in parentheses, may hold spaces.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system = int(fields[11]), int(fields[12])
+    return (user + system) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from benchmarks.axes import Numbers, numbers
 from benchmarks.index_ack import Config, Writer, measure
+from benchmarks.measure import processor_seconds
 from semanticrecall.v1 import recall_pb2, types_pb2
 from support import smoke_runs
 
@@ -36,6 +39,7 @@ def test_every_turn_is_acknowledged_stored_and_found(tmp_path: Path) -> None:
         # Of two rounds the median is the mean, so that the seconds add up.
         seconds = row["turns"] / row["turns_per_s"] + ROUNDS * row["searchable_after_s"]
         assert row["searchable_turns_per_s"] == pytest.approx(row["turns"] / seconds)
+        assert row["processor_ms_per_turn"] > 0
     written = WARM_UP_TURNS + sum(row["turns"] for row in rows)
     assert result["figures"]["messages stored and searchable in the end"] == 2 * written
     smoke_runs.assert_charts_can_be_drawn(result)
@@ -120,6 +124,14 @@ def test_a_last_turn_that_is_not_the_first_hit_is_an_error() -> None:
 def test_what_cannot_be_measured_is_refused(config: Config) -> None:
     with pytest.raises(ValueError, match="must be"):
         measure(config)
+
+
+def test_a_process_s_seconds_are_those_it_counts_itself() -> None:
+    before = time.process_time()
+    counted = processor_seconds(os.getpid())
+    after = time.process_time()
+    # The kernel counts in steps of 10 ms, of user and system time each.
+    assert before - 0.02 <= counted <= after + 0.02
 
 
 def test_numbers_are_written_as_they_are_read() -> None:
