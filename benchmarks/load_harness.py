@@ -26,6 +26,7 @@ from statistics import median
 import grpc.aio
 
 from benchmarks import processes
+from benchmarks.axes import say
 from benchmarks.echo_server import HITS, RECALL
 from benchmarks.measure import Latency
 from benchmarks.report import Bar, Chart, Digest, Result, flag, run_script
@@ -261,10 +262,10 @@ def measure(config: Config) -> Result:
         tempfile.TemporaryDirectory() as name,
         processes.echo(Path(name), ANSWER_BYTES) as address,
     ):
-        print("closed loop: bare gRPC and the load tool in turns", flush=True)
+        say("closed loop: bare gRPC and the load tool in turns")
         with asyncio.Runner(loop_factory=event_loop) as runner:
             runner.run(measure_closed(address, config, result, digest))
-        print(f"open loop: {RATE_PER_S:g} calls/s for {config.seconds:g} s", flush=True)
+        say(f"open loop: {RATE_PER_S:g} calls/s for {config.seconds:g} s")
         stage = Stage(rate_per_s=RATE_PER_S, duration_s=config.seconds)
         plan = plan_of(address, loop=Loop.OPEN, stages=(stage,))
         report_open(run_load(plan, "", Observer()), result)

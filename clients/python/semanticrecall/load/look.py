@@ -26,6 +26,7 @@ try:
     import matplotlib
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 finally:
     _library_log.setLevel(_level)
@@ -110,9 +111,15 @@ def look() -> Generator[None, None, None]:
         yield
 
 
-def figure(height_in: float, width_in: float = WIDTH_IN) -> Figure:
-    """An empty figure that makes room for its labels."""
-    return Figure(figsize=(width_in, height_in), layout="constrained")
+def figure(height_in: float, *, below_in: float = 0.0) -> Figure:
+    """An empty figure that makes room for its labels.
+
+    Args:
+        below_in: of the height, what is kept free at the bottom for text.
+    """
+    kept = below_in / height_in
+    engine = ConstrainedLayoutEngine(rect=(0, kept, 1, 1 - kept))
+    return Figure(figsize=(WIDTH_IN, height_in), layout=engine)
 
 
 def panels(drawn: Figure, rows: int, columns: int, *, same_y: bool = False) -> list[Axes]:
@@ -150,7 +157,7 @@ def logarithmic(axes: Axes, axis: str) -> None:
     if not 0 < low <= high < math.inf:
         return
     (axes.set_xscale if axis == "x" else axes.set_yscale)("log")
-    low, high = _step(low * 0.95, math.floor), _step(high * 1.05, math.ceil)
+    low, high = _step(low * 0.98, math.floor), _step(high * 1.02, math.ceil)
     (axes.set_xlim if axis == "x" else axes.set_ylim)(low, high)
     ticks = axes.xaxis if axis == "x" else axes.yaxis
     ticks.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low <= 1000 else (1,)))
