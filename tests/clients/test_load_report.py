@@ -162,6 +162,23 @@ def test_findings_come_first_in_plain_words() -> None:
     assert "Nothing stands in the way of the figures below" in clean
 
 
+def test_findings_are_shown_by_their_weight() -> None:
+    findings = [Finding(code=code, text=code.value) for code in FindingCode]
+    text = html_of(load_results.load_result([], findings))
+    by_code = {code: weight for weight, code in re.findall(r'<li class="(\w+)">(\w+) ', text)}
+    assert by_code == {
+        "CLIENT_SATURATED": "warning",
+        "SCHEDULE_NOT_KEPT": "warning",
+        "ERRORS": "failure",
+        "UNFINISHED": "failure",
+        "FEW_CALLS": "remark",
+        "SHARED_MACHINE": "remark",
+        "INTERRUPTED": "failure",
+        "NOT_CLEANED_UP": "failure",
+        "CALLS_MAX_REACHED": "warning",
+    }
+
+
 def table(text: str, number: int) -> list[list[str]]:
     """Cells of the n-th table, row by row."""
     found = re.findall(r"<table.*?</table>", text, re.DOTALL)[number]
@@ -194,7 +211,7 @@ def test_the_summary_has_the_figures_of_the_result() -> None:
     # 4,800 calls tell 99.9 from their slowest, and not 99.99.
     assert re.findall(r'<td class="few">([^<]*)</td>', text) == ["1,234"]
     kept = "kept: 199.6 of 200 calls/s"
-    shares = ["0.129", "0", "12.5 %", "25 %", "1", "31 %", "0.194"]
+    shares = ["0.129", "0", "12.5 %", "25 %", "1 process", "31 %", "0.194"]
     assert table(text, 1)[1] == ["200 calls/s", kept, *shares]
 
 
@@ -206,7 +223,8 @@ def test_what_went_wrong_is_marked() -> None:
     stage = dataclasses.replace(stage, schedule=late, client=busy, unfinished=5)
     text = html_of(load_results.load_result([stage]))
     marked = re.findall(r'<td class="(?:text )?bad">([^<]*)</td>', text)
-    assert marked == ["1", "NOT kept: 120 of 200 calls/s", "5", "&gt; 99.9 %, 100 %"]
+    assert marked == ["1", "NOT kept: 120 of 200 calls/s", "5", "1 process, a bottleneck"]
+    assert "&gt; 99.9 %, 100 %" in text
 
 
 def test_a_closed_loop_has_no_schedule() -> None:

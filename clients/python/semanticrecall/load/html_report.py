@@ -16,13 +16,21 @@ import jinja2
 
 from .look import DARK, LIGHT
 from .pictures import pictures
-from .result import LoadResult, OperationResult, StageResult
+from .result import FindingCode, LoadResult, OperationResult, StageResult
 
 TEMPLATE = "report.html.jinja"
 SETTINGS_MAX = 300
 """Rows of a table of settings; what the sidecar said of itself has no limit of its own."""
 TEXT_MAX = 2_000
 """Characters of one value in it."""
+
+_FAILURES = {
+    FindingCode.ERRORS,
+    FindingCode.UNFINISHED,
+    FindingCode.INTERRUPTED,
+    FindingCode.NOT_CLEANED_UP,
+}
+_REMARKS = {FindingCode.FEW_CALLS, FindingCode.SHARED_MACHINE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,12 @@ def html_of(result: LoadResult) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"ms": ms_text, "number": count_text, "share": share_text}
+    environment.filters |= {
+        "ms": ms_text,
+        "number": count_text,
+        "share": share_text,
+        "weight": weight,
+    }
     template = environment.from_string(
         files("semanticrecall.load").joinpath(TEMPLATE).read_text("utf-8")
     )
@@ -97,6 +110,11 @@ def share_text(value: float) -> str:
     if 0 < value < 0.0005:
         return "< 0.1 %"
     return f"{value * 100:.1f}".removesuffix(".0") + " %"
+
+
+def weight(code: FindingCode) -> str:
+    """How a finding is shown: "failure", "warning", or "remark"."""
+    return "failure" if code in _FAILURES else "remark" if code in _REMARKS else "warning"
 
 
 def settings_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
