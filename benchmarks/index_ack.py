@@ -237,7 +237,7 @@ async def _measure_points(address: str, pid: int, config: Config, points: list[_
 
 
 def _charts() -> list[Chart]:
-    def by_writers(name: str, title: str, y: str, y_label: str, y_log: bool) -> Chart:
+    def by_writers(name: str, title: str, y: str, y_label: str) -> Chart:
         return Chart(
             name=f"index-{name}-by-writers",
             title=title,
@@ -248,12 +248,18 @@ def _charts() -> list[Chart]:
             x_label="writers",
             y_label=y_label,
             x_log=True,
-            y_log=y_log,
+            y_log=True,
         )
 
     return [
-        by_writers("ack-p50", "A turn's acknowledgement, p50", "p50_ms", "p50, ms", True),
-        by_writers("turns", "Turns acknowledged a second", "turns_per_s", "turns/s", True),
+        by_writers("ack-p50", "A turn's acknowledgement, p50", "p50_ms", "p50, ms"),
+        by_writers("turns", "Turns acknowledged a second", "turns_per_s", "turns/s"),
+        by_writers(
+            "searchable-turns",
+            "Turns a second until all are searchable",
+            "searchable_turns_per_s",
+            "turns/s",
+        ),
     ]
 
 

@@ -242,6 +242,7 @@ def _charts(config: Config) -> list[Chart]:
             x_label="messages of the resource",
             y_label=f"{percentile}, ms",
             x_log=True,
+            y_log=True,
             only=centre,
         )
         for percentile in ("p50", "p99")
@@ -254,6 +255,7 @@ def _charts(config: Config) -> list[Chart]:
         y="p50_ms",
         x_label="top_k",
         y_label="p50, ms",
+        x_log=True,
         only={"resource_messages": config.centre_messages, "scope": "resource", "in_flight": 1},
     )
     by_scope = Chart(
@@ -277,6 +279,7 @@ def _charts(config: Config) -> list[Chart]:
         by=("resource_messages",),
         x_label="calls in flight",
         y_label="recalls/s",
+        x_log=True,
         only=centre,
     )
     return [*by_size, by_top_k, by_scope, throughput]
