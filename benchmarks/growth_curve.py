@@ -58,7 +58,7 @@ CHARTS = [
         x="messages",
         y="p50_ms",
         by=("operation",),
-        x_label="messages in the store; 10,000 in the resource asked",
+        x_label="messages in the store; the resource that is asked is the same",
         y_label="p50, ms",
         x_log=True,
         y_log=True,
@@ -70,7 +70,7 @@ CHARTS = [
         x="messages",
         y="per_second",
         by=("operation",),
-        x_label="messages in the store; 10,000 in the resource asked",
+        x_label="messages in the store; the resource that is asked is the same",
         y_label="per second",
         x_log=True,
         y_log=True,
@@ -95,7 +95,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     """A sidecar that is up."""
 
     messages: int
@@ -107,10 +107,10 @@ def _series(operation: str, messages: int) -> str:
     return f"{operation}, {messages} messages"
 
 
-class _Turns:
+class Turns:
     """One operation after the other, on all sides in turns."""
 
-    def __init__(self, sides: list[_Side], result: Result) -> None:
+    def __init__(self, sides: list[Side], result: Result) -> None:
         self._sides = sides
         self._result = result
         self.digest = Digest()
@@ -130,7 +130,7 @@ class _Turns:
                 self.digest.add(answers[0])
             self._sides.append(self._sides.pop(0))
 
-    async def _timed(self, side: _Side, operation: Operation, number: int) -> list[str]:
+    async def _timed(self, side: Side, operation: Operation, number: int) -> list[str]:
         request = operation.request(number)
         if operation.before is not None:
             await operation.before(side.client, number)
@@ -144,7 +144,7 @@ class _Turns:
         return operation.ids(answer)
 
 
-async def _measure_operations(config: Config, sides: list[_Side], result: Result) -> Digest:
+async def _measure_operations(config: Config, sides: list[Side], result: Result) -> Digest:
     """Recalls come first: they see the resource as it was built."""
     operations = growth_operations
     resource = measured_resource(config.messages, config.seed).resource_id
@@ -155,7 +155,7 @@ async def _measure_operations(config: Config, sides: list[_Side], result: Result
         for query in warm_up:
             request = wire_requests.recall(resource, query).SerializeToString()
             await side.client.unary(wire_requests.RECALL, request)
-    turns = _Turns(sides, result)
+    turns = Turns(sides, result)
     new_query = operations.recall(NEW_QUERY, resource, queries)
     again = operations.recall(ASKED_AGAIN, resource, queries)
     await turns.run((new_query, again), config.calls)
@@ -173,7 +173,7 @@ async def _measure_operations(config: Config, sides: list[_Side], result: Result
 
 
 def _measure_recalls_per_second(
-    config: Config, sides: list[_Side], result: Result
+    config: Config, sides: list[Side], result: Result
 ) -> dict[int, float]:
     """New queries, so many in flight: medians of rounds, by messages in the store."""
     print(f"{ROUNDS} rounds of {config.calls} new queries, {IN_FLIGHT} in flight", flush=True)
@@ -251,7 +251,7 @@ def _measure_in(directory: Path, config: Config) -> Result:
         sides = []
         for one, copy in zip(sized, copies, strict=True):
             address, _ = up.enter_context(processes.sidecar(copy, *QUIET))
-            sides.append(_Side(one.messages, address, SyncClient(address)))
+            sides.append(Side(one.messages, address, SyncClient(address)))
         digest = asyncio.run(_measure_operations(config, list(sides), result))
         recalls = _measure_recalls_per_second(config, sides, result)
         for side in sides:

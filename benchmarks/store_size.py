@@ -87,13 +87,13 @@ CHARTS = [
     ),
     Chart(
         name="disk_by_store_size",
-        title="Bytes on disk",
+        title="Bytes on disk for each message",
         table="disk",
         x="messages",
-        y="mb",
+        y="bytes_a_message",
         by=("files",),
         x_label="messages in the store",
-        y_label="MB",
+        y_label="bytes a message",
         kind="bar",
     ),
 ]
