@@ -32,8 +32,8 @@ FORMAT = 1
 CROWD, QUESTIONS, TURNS = "crowd", "questions", "turns"
 BATCH_MESSAGES = 1_000
 PROGRESS_TEXTS = 10_000
-WARM_UP_QUESTIONS = 20
-CHECKED_QUESTIONS = 20
+WARM_UP_QUESTIONS_MAX = 20
+CHECKED_QUESTIONS_MAX = 20
 PURPOSES = ("checked", "warm up", "vector", "text", "text with neighbours")
 """Questions are new to a system each time: those of one purpose are never asked for another."""
 
@@ -66,7 +66,7 @@ class Plan:
     Attributes:
         sizes: messages of each user who is asked.
         crowd_users, crowd_messages: other users of the store, and the messages of each.
-        questions: of each purpose and user.
+        questions: of each purpose and user; of those that are not measured at most 20.
         turns: of two messages, of each kind; they go to the user in the middle of `sizes`.
     """
 
@@ -100,7 +100,8 @@ class Plan:
     def question_numbers(self, size: int, purpose: str) -> range:
         """Which of all questions a user of this size is asked for this purpose."""
         counts: dict[str, int] = dict.fromkeys(PURPOSES, self.questions)
-        counts |= {"checked": CHECKED_QUESTIONS, "warm up": WARM_UP_QUESTIONS}
+        counts["checked"] = min(CHECKED_QUESTIONS_MAX, self.questions)
+        counts["warm up"] = min(WARM_UP_QUESTIONS_MAX, self.questions)
         before = sorted(self.sizes).index(size) * sum(counts.values())
         before += sum(counts[other] for other in PURPOSES[: PURPOSES.index(purpose)])
         return range(before, before + counts[purpose])

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -213,7 +214,27 @@ def assert_figures_agree(result: dict[str, Any], names: list[str]) -> None:
         assert min(row["disk_mb"], row["load_messages_per_s"], row["restart_s"]) > 0
 
 
+def run_smoke(
+    file: Path, *flags: str, status: int = 0, **environment: str
+) -> tuple[dict[str, Any], str]:
+    """The result of a smoke run that ends with `status`, and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.side_by_side", "--smoke", "--json", str(file), *flags],
+        cwd=smoke_runs.ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == status, done.stderr
+    result: dict[str, Any] = json.loads(file.read_text())
+    return result, done.stdout
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_what_is_missing_or_fails_is_said_and_the_others_are_measured(tmp_path: Path) -> None:
     """One package is not installed, another is damaged: both stand first on the path."""
     missing = "raise ModuleNotFoundError(\"No module named 'lancedb'\", name='lancedb')\n"
@@ -221,21 +242,9 @@ def test_what_is_missing_or_fails_is_said_and_the_others_are_measured(tmp_path: 
     (tmp_path / "sqlite_vec.py").write_text("raise RuntimeError('it is damaged')\n")
     file = tmp_path / "result.json"
     systems = "lance,plain_faiss,sqlite_vec,ours"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "benchmarks.side_by_side", "--smoke", "--json", str(file)),
-            *("--systems", systems, "--data-dir", str(tmp_path)),
-        ],
-        cwd=smoke_runs.ROOT,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    assert done.returncode == 1, done.stderr
-    result = json.loads(file.read_text())
+    path = {"PYTHONPATH": str(tmp_path)}
+    flags = ("--systems", systems, "--data-dir", str(tmp_path))
+    result, printed = run_smoke(file, *flags, status=1, **path)
     setups = rows_of(result, "setups", "system")
     status = {name: row["status"] for (name,), row in setups.items()}
     assert status == {
@@ -244,17 +253,20 @@ def test_what_is_missing_or_fails_is_said_and_the_others_are_measured(tmp_path: 
         "sqlite_vec": "failed: RuntimeError: it is damaged",
         "lance": "not installed: ModuleNotFoundError: No module named 'lancedb'",
     }
-    assert all(text in done.stdout for text in status.values())
+    assert all(text in printed for text in status.values())
     assert f"--systems {systems}" in result["command"]
     assert_figures_agree(result, ["SemanticRecall", "plain FAISS"])
     assert not list(tmp_path.glob("stores-*"))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_every_system_that_is_installed_is_measured(tmp_path: Path) -> None:
+    """Twelve processes are started, one after the other; some libraries take seconds to import."""
     for package in PACKAGES:
-        pytest.importorskip(package)
-    result, printed = smoke_runs.run("side_by_side", tmp_path / "result.json", "--smoke")
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    result, printed = run_smoke(tmp_path / "result.json")
     setups = result["tables"]["setups"]
     assert [row["status"] for row in setups] == ["measured"] * len(ALL)
     assert all(row["versions"] and row["durability"] and row["advice"] for row in setups)
