@@ -66,6 +66,9 @@ REFERENCES: dict[str, Callable[[Turn], str]] = {
     "reference: text [caption]": lambda turn: turn.full_text,
     "reference: author: text [caption]": lambda turn: f"{turn.speaker}: {turn.full_text}",
 }
+STORED = (types_pb2.STATUS_INDEXED, types_pb2.STATUS_NOT_EMBEDDED)
+"""What becomes of a turn; the second where it has no text."""
+
 TOP_K = 50
 SHAPE_HITS, SHAPE_REACH = 5, 2
 NOT_THERE = "not in this version"
@@ -251,8 +254,8 @@ class Vectors:
 def reference(
     conversation: Conversation, vectors: Vectors, text_of: Callable[[Turn], str]
 ) -> list[Ranked]:
-    """Brute force: the turns by cosine, of equal ones the earlier first."""
-    turns = list(conversation.turns())
+    """Brute force: the turns that have a text by cosine, of equal ones the earlier first."""
+    turns = [turn for turn in conversation.turns() if text_of(turn).strip()]
     threads = threads_of(conversation)
     passages = vectors.of([text_of(turn) for turn in turns], recall_pb2.EMBED_ROLE_PASSAGE)
     questions = vectors.of(
@@ -356,7 +359,7 @@ def _index(
 ) -> None:
     for request in index_requests(conversation, with_authors=bool(config.authors)):
         answer = stub.Index(request)
-        if any(one.status != types_pb2.STATUS_INDEXED for one in answer.results):
+        if any(one.status not in STORED for one in answer.results):
             raise RuntimeError("a turn was not indexed")
 
 
@@ -410,8 +413,12 @@ def measure(config: Config) -> Result:
         return Result(skipped="no conversations: name a file of them with --conversations FILE")
     if not config.conversations.is_file():
         return Result(skipped=f"no conversations: there is no file {config.conversations}")
-    conversations = read_conversations(config.conversations)
-    if not any(one.evidence for each in conversations for one in each.questions):
+    conversations = [
+        one
+        for one in read_conversations(config.conversations)
+        if any(question.evidence for question in one.questions)
+    ]
+    if not conversations:
         return Result(skipped="no conversations: the file has no question with evidence")
     result = Result()
     _measure(conversations, config, result)

@@ -322,6 +322,40 @@ def test_the_sample_is_measured_as_brute_force_does(tmp_path: Path) -> None:
     assert (whole["messages"], whole["evidence"], whole["questions"]) == (19, 1.0, 4)
 
 
+def test_turns_without_text_and_conversations_without_evidence_are_borne(tmp_path: Path) -> None:
+    turns = [
+        {"id": "D1:1", "speaker": "Ann", "text": "My boat is red."},
+        {"id": "D1:2", "speaker": "Ben", "text": ""},
+    ]
+    asked = {"question": "What colour is the boat?", "category": 4}
+    file = tmp_path / "conversations.json"
+    file.write_text(
+        json.dumps(
+            [
+                {
+                    "conversation": name,
+                    "sessions": [{"session": 1, "turns": turns}],
+                    "questions": [{**asked, "evidence": evidence}],
+                }
+                for name, evidence in (("one", ["D1:1"]), ("two", []), ("three", ["D1:2"]))
+            ]
+        )
+    )
+    result, _ = smoke_runs.run(
+        "quality", tmp_path / "result.json", "--conversations", str(file), "--references", "0"
+    )
+    rows = [row for row in result["tables"]["quality"] if row["mode"] == "dense"]
+    assert [(row["category"], row["questions"], row["mrr"]) for row in rows] == [
+        ("4 single-hop", 2, 0.5),
+        ("1-4", 2, 0.5),
+        ("all", 2, 0.5),
+    ]
+    # The turn without text is no hit, but it is the neighbour of one.
+    shapes = {row["shape"]: row["evidence"] for row in result["tables"]["answers"]}
+    assert shapes["5 hits, 2 each side"] == 1.0
+    assert shapes["hits, 1000 tokens"] == 0.5
+
+
 @pytest.mark.parametrize("flags", [(), ("--conversations", "nowhere/conversations.json")])
 def test_without_conversations_it_says_so_and_is_no_failure(
     flags: tuple[str, ...], tmp_path: Path
