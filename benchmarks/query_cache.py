@@ -60,7 +60,7 @@ class Config:
         Numbers((0, 16 * KIB**2)), "sizes of the answer cache", numbers
     )
     conversations: Path | None = flag(  # noqa: RUF009
-        None, "file to replay; see benchmarks/replay.py", Path
+        None, "file to replay; see benchmarks/conversations.py", Path
     )
     users: int = flag(24, "users of made-up conversations")
     turns: int = flag(1_000, "turns of all users together, at most")

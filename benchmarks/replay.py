@@ -5,27 +5,21 @@ turn: the words and the reply. Users take turns with each other, the first ones 
 also within a turn: between two recalls of one user come calls of others. A share of the turns asks
 again what the same user asked before.
 
-The conversations are made up, or read from a file of the user's: JSON, a list of
-
-  {"sessions": [{"turns": [{"speaker", "text"}, ...]}, ...]}
-
-with whatever else beside it (LoCoMo, reshaped, is such a file). Each is one user's: the one who
-speaks first is the user, everybody else is the agent.
+The conversations are made up, or read from a file of the user's (see `conversations`). Each is one
+user's: the one who speaks first is the user, everybody else is the agent.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks import corpus
+from benchmarks.conversations import read_conversations
 
-FILE_BYTES_MAX = 256 * 1024 * 1024
 USERS_MAX = 10_000
 TURNS_MAX = 1_000_000
 MODEL_CALLS_MAX = 100
@@ -104,24 +98,19 @@ def _shuffled(rng: random.Random, *lists: list[str]) -> Iterator[list[str]]:
 
 
 def read(file: Path) -> list[list[Turn]]:
-    """The conversations of a file; see above. Turns without words of either side are left out.
+    """The conversations of a file. Turns without words of either side are left out.
 
     Raises:
-        ValueError: it is too large, or no such file.
+        ValueError: the file is too large, of another shape, or without turns.
     """
-    if file.stat().st_size > FILE_BYTES_MAX:
-        raise ValueError(f"--conversations: at most {FILE_BYTES_MAX:,} bytes")
-    found = [_turns(_spoken(conversation)) for conversation in json.loads(file.read_text("utf-8"))]
-    found = [turns for turns in found if turns]
+    spoken = (
+        ((turn.speaker, turn.full_text.strip()) for turn in conversation.turns())
+        for conversation in read_conversations(file)
+    )
+    found = [turns for turns in map(_turns, spoken) if turns]
     if not 1 <= len(found) <= USERS_MAX:
         raise ValueError(f"--conversations: 1 to {USERS_MAX:,} conversations with turns")
     return found
-
-
-def _spoken(conversation: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for session in conversation["sessions"]:
-        for turn in session["turns"]:
-            yield str(turn["speaker"]), str(turn["text"]).strip()
 
 
 def _turns(spoken: Iterator[tuple[str, str]]) -> list[Turn]:

@@ -148,6 +148,9 @@ def test_a_file_without_turns_is_refused(tmp_path: Path) -> None:
     file.write_text(json.dumps([conversation(("Cy", "alone"))]))
     with pytest.raises(ValueError, match="conversations with turns"):
         replay.read(file)
+    file.write_text("[{}]")
+    with pytest.raises(ValueError, match="not a JSON list of conversations"):
+        replay.read(file)
 
 
 def test_each_user_recalls_then_indexes_turn_by_turn_among_others() -> None:
