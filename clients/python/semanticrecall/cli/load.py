@@ -1,4 +1,7 @@
-"""The command `load`: what must be known before it runs, the run, and where its result goes."""
+"""The command `load`: the plan that its flags ask for, the run, and where its result goes.
+
+The parts of a load are imported where they are used: the other commands start without them.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,37 @@ import errno
 import importlib.util
 import json
 import os
+import secrets
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from ..connection import DEFAULT_ADDRESS, connection
 from .flags import EXIT_ERROR, EXIT_IN_PART, EXIT_USAGE, command, errors_told
-from .load_flags import LoadFlags, address_of, command_line, flags_named, plan_of
+from .load_flags import (
+    DEFAULT_RATE,
+    DEFAULT_RECALL_SHARE,
+    LoadFlags,
+    command_line,
+    flags_named,
+    lines,
+    message_range,
+    several,
+    span,
+)
 
 if TYPE_CHECKING:
-    from ..load.plan import LoadPlan
+    from ..load.plan import LoadPlan, Workload
     from ..load.result import LoadResult
 
 PANEL = "Measure"
 INTERRUPTED = 130
+RAMP_SECONDS = 2.0
+PREFIX_BYTES = 4
 
 
 def load(flags: LoadFlags) -> None:
@@ -58,11 +75,10 @@ def _run(flags: LoadFlags, plan: LoadPlan) -> int:
         return INTERRUPTED
     except LoadEndedError as error:
         result, failure = error.result, error.message
-    _write(flags, result)
+    written = _write(flags, result)
     if failure:
         flags.output.error(f"the load ended early: {failure}")
-        return EXIT_ERROR
-    return exit_code(result)
+    return exit_code(result) if written and not failure else EXIT_ERROR
 
 
 def exit_code(result: LoadResult) -> int:
@@ -73,6 +89,95 @@ def exit_code(result: LoadResult) -> int:
     if FindingCode.INTERRUPTED in codes:
         return INTERRUPTED
     return EXIT_IN_PART if codes & {FindingCode.ERRORS, FindingCode.UNFINISHED} else 0
+
+
+# --- from flags to a plan ------------------------------------------------------------------------
+
+
+def plan_of(flags: LoadFlags) -> LoadPlan:
+    """The plan that the flags ask for.
+
+    Raises:
+        typer.BadParameter, InvalidArgumentError: a flag makes no sense or is beyond its limit.
+    """
+    from ..load.plan import Arrivals, LoadPlan, Loop, Stage
+
+    if flags.rate and flags.in_flight:
+        raise typer.BadParameter(
+            "--rate and --in-flight exclude each other: an open loop, or a closed one"
+        )
+    if flags.in_flight:
+        loop, numbers = Loop.CLOSED, several("--in-flight", flags.in_flight, int, "8 or 1,8,64")
+        stages = [Stage(in_flight=number, duration_s=flags.seconds) for number in numbers]
+    else:
+        text = flags.rate or DEFAULT_RATE
+        loop, rates = Loop.OPEN, several("--rate", text, float, "50 or 50,100,200")
+        stages = [Stage(rate_per_s=rate, duration_s=flags.seconds) for rate in rates]
+    warm_up = flags.warm_up_seconds
+    plan = LoadPlan(
+        connection=connection(flags.address, flags.client_options),
+        workload=_workload(flags),
+        loop=loop,
+        arrivals=Arrivals(flags.arrivals.value),
+        stages=tuple(stages),
+        warm_up_s=warm_up,
+        ramp_s=min(RAMP_SECONDS, warm_up) if flags.ramp_seconds is None else flags.ramp_seconds,
+        in_flight_max=flags.in_flight_max,
+        calls_max=flags.calls_max,
+        timeout_ms=flags.timeout_ms,
+        processes=flags.processes,
+    )
+    plan.check()
+    return plan
+
+
+def address_of(flags: LoadFlags) -> str:
+    """Where the load goes: to this machine, unless the command line itself names another one.
+
+    Raises:
+        typer.BadParameter: the environment names one.
+    """
+    from ..load.target import is_local
+
+    if flags.address:
+        return flags.address
+    address = os.environ.get("SEMANTICRECALL_ADDRESS") or DEFAULT_ADDRESS
+    if not is_local(address):
+        raise typer.BadParameter(
+            f"SEMANTICRECALL_ADDRESS is {address}, which is not this machine. A load goes to "
+            f"another one only where the command line says so: --address {address}"
+        )
+    return address
+
+
+def _workload(flags: LoadFlags) -> Workload:
+    from ..load.plan import Span, WaitMode, Workload
+
+    existing = tuple(flags.resource) + lines("--resources-file", flags.resources_file)
+    share = flags.recall_share
+    if share is None:
+        share = 1.0 if existing else DEFAULT_RECALL_SHARE
+    ranges = several("--message-range", flags.message_range, message_range, "1/1 or 0/0,2/2")
+    return Workload(
+        recall_share=share,
+        resources=flags.resources,
+        zipf_exponent=flags.zipf,
+        threads=flags.threads,
+        query_repeat_share=flags.query_repeat,
+        query_words=Span(*span("--query-words", flags.query_words)),
+        message_words=Span(*span("--message-words", flags.message_words)),
+        messages_per_index=flags.messages_per_index,
+        wait=WaitMode(flags.wait.value),
+        thread_scope_share=flags.thread_scope_share,
+        top_k=tuple(several("--top-k", flags.top_k, int, "4 or 4,10")),
+        message_range=tuple(ranges),
+        messages_before=flags.messages_before,
+        existing_resources=existing,
+        queries=lines("--queries-file", flags.queries_file),
+        keep=flags.keep,
+        seed=flags.seed,
+        resource_prefix=f"load-{secrets.token_hex(PREFIX_BYTES)}-",
+    )
 
 
 # --- before it runs -------------------------------------------------------------------------------
@@ -104,25 +209,39 @@ def _check_writable(flag: str, path: Path | None) -> None:
 # --- after it ran ---------------------------------------------------------------------------------
 
 
-def _write(flags: LoadFlags, result: LoadResult) -> None:
-    document = json.dumps(dataclasses.asdict(result), ensure_ascii=False, allow_nan=False)
+def _write(flags: LoadFlags, result: LoadResult) -> bool:
+    """Show the result, and write the files; whether all could be written."""
+    document = json.dumps(dataclasses.asdict(result), ensure_ascii=False, allow_nan=False) + "\n"
+    written = True
     if flags.json is not None:
-        with _replaced(flags.json) as path:
-            path.write_text(document + "\n", encoding="utf-8")
+        written &= _write_file(flags, flags.json, lambda path: _write_text(path, document))
     if flags.html is not None:
         from ..load.html_report import write_html
 
-        with _replaced(flags.html) as path:
-            write_html(result, path)
+        written &= _write_file(flags, flags.html, lambda path: write_html(result, path))
     if flags.output.as_json:
-        sys.stdout.write(document + "\n")
+        sys.stdout.write(document)
     else:
         from .load_shown import show_load
 
         show_load(flags.output, result)
-    for written in (flags.json, flags.html):
-        if written is not None:
-            flags.output.note(f"Wrote {written}.")
+    return written
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _write_file(flags: LoadFlags, file: Path, write: Callable[[Path], None]) -> bool:
+    # It could be written before the load. What was measured is shown even where it no more can.
+    try:
+        with _replaced(file) as path:
+            write(path)
+    except OSError as error:
+        flags.output.error(f"cannot write {file}: {error.strerror}")
+        return False
+    flags.output.note(f"Wrote {file}.")
+    return True
 
 
 @contextlib.contextmanager

@@ -1,36 +1,27 @@
-"""The flags of `load`, and the plan that they ask for.
-
-The parts of a load are imported where they are used: the other commands start without them.
-"""
+"""The flags of `load`: what they are called, how their values are written, and back again."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import secrets
 import shlex
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import IO, Annotated, Any, TypeVar
 
 import typer
 
-from ..connection import DEFAULT_ADDRESS, connection
+from ..connection import DEFAULT_ADDRESS
 from ..errors import InvalidArgumentError
 from .flags import CONNECTION, Flags
 
-if TYPE_CHECKING:
-    from ..load.plan import LoadPlan, Span, Workload
-
 DEFAULT_RATE = "50"
 DEFAULT_RECALL_SHARE = 0.8
-RAMP_SECONDS = 2.0
 LINES_MAX = 1_000_000
 LINE_CHARS_MAX = 100_000
-PREFIX_BYTES = 4
 
 WHEN = "When it is called"
 WHAT = "What is asked"
@@ -179,136 +170,57 @@ class LoadFlags(Flags):
     ] = 30.0
 
 
-def plan_of(flags: LoadFlags) -> LoadPlan:
-    """The plan that the flags ask for.
-
-    Raises:
-        typer.BadParameter, InvalidArgumentError: a flag makes no sense or is beyond its limit.
-    """
-    from ..load.plan import Arrivals, LoadPlan, Loop, Stage
-
-    if flags.rate and flags.in_flight:
-        raise typer.BadParameter(
-            "--rate and --in-flight exclude each other: an open loop, or a closed one"
-        )
-    if flags.in_flight:
-        loop, numbers = Loop.CLOSED, _several("--in-flight", flags.in_flight, int, "8 or 1,8,64")
-        stages = [Stage(in_flight=number, duration_s=flags.seconds) for number in numbers]
-    else:
-        text = flags.rate or DEFAULT_RATE
-        loop, rates = Loop.OPEN, _several("--rate", text, float, "50 or 50,100,200")
-        stages = [Stage(rate_per_s=rate, duration_s=flags.seconds) for rate in rates]
-    warm_up = flags.warm_up_seconds
-    plan = LoadPlan(
-        connection=connection(flags.address, flags.client_options),
-        workload=_workload(flags),
-        loop=loop,
-        arrivals=Arrivals(flags.arrivals.value),
-        stages=tuple(stages),
-        warm_up_s=warm_up,
-        ramp_s=min(RAMP_SECONDS, warm_up) if flags.ramp_seconds is None else flags.ramp_seconds,
-        in_flight_max=flags.in_flight_max,
-        calls_max=flags.calls_max,
-        timeout_ms=flags.timeout_ms,
-        processes=flags.processes,
-    )
-    plan.check()
-    return plan
-
-
-def address_of(flags: LoadFlags) -> str:
-    """Where the load goes: to this machine, unless the command line itself names another one.
-
-    Raises:
-        typer.BadParameter: the environment names one.
-    """
-    from ..load.target import is_local
-
-    if flags.address:
-        return flags.address
-    address = os.environ.get("SEMANTICRECALL_ADDRESS") or DEFAULT_ADDRESS
-    if not is_local(address):
-        raise typer.BadParameter(
-            f"SEMANTICRECALL_ADDRESS is {address}, which is not this machine. A load goes to "
-            f"another one only where the command line says so: --address {address}"
-        )
-    return address
-
-
-def _workload(flags: LoadFlags) -> Workload:
-    from ..load.plan import WaitMode, Workload
-
-    existing = tuple(flags.resource) + _lines("--resources-file", flags.resources_file)
-    share = flags.recall_share
-    if share is None:
-        share = 1.0 if existing else DEFAULT_RECALL_SHARE
-    ranges = _several("--message-range", flags.message_range, _range, "1/1 or 0/0,2/2")
-    return Workload(
-        recall_share=share,
-        resources=flags.resources,
-        zipf_exponent=flags.zipf,
-        threads=flags.threads,
-        query_repeat_share=flags.query_repeat,
-        query_words=_span("--query-words", flags.query_words),
-        message_words=_span("--message-words", flags.message_words),
-        messages_per_index=flags.messages_per_index,
-        wait=WaitMode(flags.wait.value),
-        thread_scope_share=flags.thread_scope_share,
-        top_k=tuple(_several("--top-k", flags.top_k, int, "4 or 4,10")),
-        message_range=tuple(ranges),
-        messages_before=flags.messages_before,
-        existing_resources=existing,
-        queries=_lines("--queries-file", flags.queries_file),
-        keep=flags.keep,
-        seed=flags.seed,
-        resource_prefix=f"load-{secrets.token_hex(PREFIX_BYTES)}-",
-    )
-
-
-def _several(flag: str, text: str, kind: Callable[[str], T], example: str) -> list[T]:
+def several(flag: str, text: str, kind: Callable[[str], T], example: str) -> list[T]:
+    """The values of a flag that takes some, with commas."""
     try:
         return [kind(part.strip()) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter(f"{flag}: {text!r} is no list like {example}") from None
 
 
-def _range(text: str) -> tuple[int, int]:
+def message_range(text: str) -> tuple[int, int]:
+    """Neighbours before and after: "1/2"."""
     before, _, after = text.partition("/")
     return int(before), int(after)
 
 
-def _span(flag: str, text: str) -> Span:
-    from ..load.plan import Span
-
+def span(flag: str, text: str) -> tuple[int, int]:
+    """The least and the most of a flag like "6-16", or of one like "10"."""
     low, dash, high = text.partition("-")
     try:
-        return Span(int(low), int(high if dash else low))
+        return int(low), int(high if dash else low)
     except ValueError:
         raise typer.BadParameter(f"{flag}: {text!r} is no span like 6-16, or 10") from None
 
 
-def _lines(flag: str, path: Path | None) -> tuple[str, ...]:
-    """The lines of a file that hold something, without blanks around it."""
+def lines(flag: str, path: Path | None) -> tuple[str, ...]:
+    """The lines of a file that hold something, without blanks around them."""
     if path is None:
         return ()
-    found: list[str] = []
     try:
         with path.open(encoding="utf-8") as file:
-            while line := file.readline(LINE_CHARS_MAX + 1):
-                if len(line) > LINE_CHARS_MAX:
-                    raise typer.BadParameter(
-                        f"{flag}: a line of {path} has more than {LINE_CHARS_MAX:,} characters"
-                    )
-                found += [line.strip()] if line.strip() else []
-                if len(found) > LINES_MAX:
-                    raise typer.BadParameter(f"{flag}: {path} has more than {LINES_MAX:,} lines")
+            found = tuple(line for line in _stripped(flag, path, file) if line)
     except OSError as error:
         raise typer.BadParameter(f"{flag}: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise typer.BadParameter(f"{flag}: {path} is not UTF-8") from None
     if not found:
         raise typer.BadParameter(f"{flag}: {path} is empty")
-    return tuple(found)
+    return found
+
+
+def _stripped(flag: str, path: Path, file: IO[str]) -> Iterator[str]:
+    for number in count(1):
+        line = file.readline(LINE_CHARS_MAX + 1)
+        if not line:
+            return
+        if len(line) > LINE_CHARS_MAX:
+            raise typer.BadParameter(
+                f"{flag}: a line of {path} has more than {LINE_CHARS_MAX:,} characters"
+            )
+        if number > LINES_MAX:
+            raise typer.BadParameter(f"{flag}: {path} has more than {LINES_MAX:,} lines")
+        yield line.strip()
 
 
 # Attributes of a plan whose flags are called otherwise.

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..load.result import Finding, FindingCode, LoadResult, OperationResult, StageResult
 from .output import Output
 
-FAILURES = {
-    FindingCode.ERRORS,
-    FindingCode.UNFINISHED,
-    FindingCode.INTERRUPTED,
-    FindingCode.NOT_CLEANED_UP,
-}
-REMARKS = {FindingCode.FEW_CALLS, FindingCode.SHARED_MACHINE}
+if TYPE_CHECKING:
+    from ..load.result import Finding, LoadResult, OperationResult, StageResult
+
+# Codes of findings.
+FAILURES = {"ERRORS", "UNFINISHED", "INTERRUPTED", "NOT_CLEANED_UP"}
+REMARKS = {"FEW_CALLS", "SHARED_MACHINE"}
 PERCENTILES = (
     ("p50", "p50"),
     ("p90", "p90"),
@@ -27,8 +26,8 @@ PERCENTILES = (
     ("max", "max"),
 )
 SHARES = {
-    "answer_cache_hits": "answers given again",
-    "query_cache_hits": "queries not embedded",
+    "answer_cache_hits": "answer cache hits",
+    "query_cache_hits": "query cache hits",
     "repeated": "asked before",
     "empty": "empty",
 }
@@ -50,12 +49,12 @@ def show_load(output: Output, result: LoadResult) -> None:
     if not result.stages:
         console.print("Nothing was measured.")
         return
-    output.print_table(_times(result))
+    output.print_trimmed(_times(result))
     for stage in result.stages:
         console.print()
         console.print(Text(stage.name, style="bold"))
         for line in _facts(stage):
-            console.print(Padding(Text(line), (0, 0, 0, 2)))
+            output.print_trimmed(Padding(Text(line), (0, 0, 0, 2)))
 
 
 def _finding(finding: Finding) -> Text:

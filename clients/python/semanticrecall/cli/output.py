@@ -12,7 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import IntEnum
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 
@@ -53,7 +53,7 @@ class Output:
             table.add_column(name, justify="right" if numbers else "left", overflow="fold")
         for row in listed:
             table.add_row(*(self._shown(value) for value in row))
-        self.print_table(table)
+        self.print_trimmed(table)
 
     def pairs(self, values: Mapping[str, object]) -> None:
         """Names and values, one a line."""
@@ -62,13 +62,13 @@ class Output:
         table.add_column(overflow="fold")
         for name, value in values.items():
             table.add_row(name, self._shown(value))
-        self.print_table(table)
+        self.print_trimmed(table)
 
-    def print_table(self, table: Table) -> None:
-        """A table to stdout, without blanks at the ends of its lines."""
-        # rich fills every line up to the table's width; who reads a pipe does not want the blanks.
+    def print_trimmed(self, drawn: RenderableType) -> None:
+        """Something drawn, to stdout, without blanks at the ends of its lines."""
+        # rich fills every line up to the width; who reads a pipe does not want the blanks.
         with self.console.capture() as captured:
-            self.console.print(table)
+            self.console.print(drawn)
         lines = captured.get().splitlines()
         sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
 

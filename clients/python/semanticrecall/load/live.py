@@ -63,7 +63,7 @@ class LiveObserver(Observer):
         self._done, self._total = 0, 0
         self._live = Live(
             console=console,
-            get_renderable=self._drawn,
+            get_renderable=self.drawn,
             refresh_per_second=REFRESHES_PER_SECOND,
             transient=True,
             redirect_stdout=False,
@@ -120,7 +120,8 @@ class LiveObserver(Observer):
 
     # --- and in place, where it can ---------------------------------------------------------------
 
-    def _drawn(self) -> RenderableType:
+    def drawn(self) -> RenderableType:
+        """How it goes now."""
         if not self._name:
             return Text("connecting")
         head = Table.grid(padding=(0, 2, 0, 0))

@@ -124,6 +124,7 @@ class _Load:
         # Whether calls may have been cut off, so that the server goes on with them.
         self._cut_off = False
         self._ends: list[Finding] = []
+        self._told_of_stop = False
 
     def run(self) -> LoadResult:
         self._memory.wait_until_reachable()
@@ -156,6 +157,7 @@ class _Load:
             return
         self._observer.phase("preparing")
         self._preparation = self._preparer.run(self._observer.progress)
+        self._shall_stop()
 
     def _clean_up(self) -> None:
         if not self._has_written:
@@ -211,9 +213,16 @@ class _Load:
             processes = more
 
     def _fleet(self, processes: int) -> Fleet:
-        return Fleet(
-            self._plan, processes, self._observer.second, lambda: self._interruption.requested
-        )
+        return Fleet(self._plan, processes, self._observer.second, self._shall_stop)
+
+    def _shall_stop(self) -> bool:
+        if self._interruption.requested and not self._told_of_stop:
+            self._told_of_stop = True
+            self._observer.note(
+                "Interrupted: the calls under way are waited for, then it cleans up. Another "
+                "Ctrl-C ends it at once."
+            )
+        return self._interruption.requested
 
     def _warm_up(self, fleet: Fleet) -> int:
         """Send without measuring; how many processes it takes."""

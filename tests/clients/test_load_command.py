@@ -1,0 +1,556 @@
+"""The command `load`: what its flags mean, what it refuses before it sends, and what it writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from semanticrecall import RecallClient, user
+from semanticrecall.cli import load as load_module
+from semanticrecall.cli.app import app
+from semanticrecall.cli.load import plan_of
+from semanticrecall.cli.load_flags import (
+    ArrivalsName,
+    LoadFlags,
+    WaitName,
+    command_line,
+)
+from semanticrecall.load.live import LiveObserver
+from semanticrecall.load.measured import WorkerSecond
+from semanticrecall.load.plan import Arrivals, LoadPlan, Loop, Span, Stage, WaitMode, Workload
+from support.fake_sidecar import Shelf
+from support.loads import calls, small_sidecar
+from support.running_server import InProcessServer
+
+ROOT = Path(__file__).resolve().parents[2]
+TLS = ROOT / "tests/fixtures/tls"
+SCHEMA = json.loads((ROOT / "docs/load-result.schema.json").read_text())
+TOKEN = "first-token-0123456789"
+FAR = "recall.example:7650"
+SMALL = (
+    *("--seconds", "1", "--warm-up-seconds", "0", "--resources", "4", "--messages-before", "6"),
+    *("--arrivals", "constant", "--processes", "1"),
+)
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def invoke(*arguments: str) -> Any:
+        return CliRunner().invoke(app, ["load", *arguments])
+
+    return invoke
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[InProcessServer]:
+    with small_sidecar(tmp_path) as serving:
+        yield serving
+
+
+def address_of(server: InProcessServer) -> str:
+    return server.sidecar.addresses[0].target
+
+
+def messages(address: str) -> int:
+    with RecallClient(address, timeout=30) as memory:
+        return memory.stats().messages
+
+
+def plan_from(**flags: Any) -> LoadPlan:
+    return plan_of(LoadFlags(address="127.0.0.1:7650", **flags))
+
+
+# --- flags ---------------------------------------------------------------
+
+
+def test_without_flags_a_plan_is_as_plans_are_by_default() -> None:
+    found = plan_from()
+    assert found.stages == (Stage(rate_per_s=50),)
+    expected = LoadPlan(connection=found.connection, workload=found.workload, stages=found.stages)
+    assert found == expected
+    prefix = found.workload.resource_prefix
+    assert found.workload == Workload(resource_prefix=prefix)
+    assert re.fullmatch(r"load-[0-9a-f]{8}-", prefix)
+    assert plan_from().workload.resource_prefix != prefix
+
+
+def test_every_flag_is_in_the_plan(tmp_path: Path) -> None:
+    queries = tmp_path / "queries"
+    queries.write_text("first question\n\n  second question \n", encoding="utf-8")
+    found = plan_from(
+        rate="10, 20.5",
+        seconds=3.0,
+        warm_up_seconds=9.0,
+        ramp_seconds=8.0,
+        arrivals=ArrivalsName.CONSTANT,
+        recall_share=0.25,
+        resources=7,
+        zipf=0.5,
+        threads=3,
+        messages_before=11,
+        query_repeat=0.75,
+        query_words="2-5",
+        message_words="9",
+        messages_per_index=6,
+        wait=WaitName.SEARCHABLE,
+        thread_scope_share=0.125,
+        top_k="4,10",
+        message_range="1/1,0/2",
+        queries_file=queries,
+        seed=99,
+        keep=True,
+        calls_max=1_234,
+        in_flight_max=56,
+        timeout_ms=789,
+        processes=3,
+        timeout=12.5,
+    )
+    expected = LoadPlan(
+        connection=found.connection,
+        workload=Workload(
+            recall_share=0.25,
+            resources=7,
+            zipf_exponent=0.5,
+            threads=3,
+            query_repeat_share=0.75,
+            query_words=Span(2, 5),
+            message_words=Span(9, 9),
+            messages_per_index=6,
+            wait=WaitMode.SEARCHABLE,
+            thread_scope_share=0.125,
+            top_k=(4, 10),
+            message_range=((1, 1), (0, 2)),
+            messages_before=11,
+            queries=("first question", "second question"),
+            keep=True,
+            seed=99,
+            resource_prefix=found.workload.resource_prefix,
+        ),
+        loop=Loop.OPEN,
+        arrivals=Arrivals.CONSTANT,
+        stages=(
+            Stage(rate_per_s=10, duration_s=3.0),
+            Stage(rate_per_s=20.5, duration_s=3.0),
+        ),
+        warm_up_s=9.0,
+        ramp_s=8.0,
+        in_flight_max=56,
+        calls_max=1_234,
+        timeout_ms=789,
+        processes=3,
+    )
+    assert found == expected
+    assert found.connection.timeout_seconds == 12.5
+    covered = {"address", "token_file", "tls_ca_file", "format", "json", "html"} | {
+        "in_flight",
+        "resource",
+        "resources_file",
+    }
+    given = {"rate", "seconds", "warm_up_seconds", "ramp_seconds", "arrivals", "recall_share"} | {
+        *("resources", "zipf", "threads", "messages_before", "query_repeat", "query_words"),
+        *("message_words", "messages_per_index", "wait", "thread_scope_share", "top_k"),
+        *("message_range", "queries_file", "seed", "keep", "calls_max", "in_flight_max"),
+        *("timeout_ms", "processes", "timeout"),
+    }
+    assert {declared.name for declared in dataclasses.fields(LoadFlags)} == covered | given
+
+
+def test_callers_are_a_closed_loop() -> None:
+    found = plan_from(in_flight="1,8", seconds=2.0)
+    assert found.loop is Loop.CLOSED
+    assert found.stages == (
+        Stage(in_flight=1, duration_s=2.0),
+        Stage(in_flight=8, duration_s=2.0),
+    )
+
+
+def test_own_resources_are_only_recalled_from(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.write_text("b\nc\n", encoding="utf-8")
+    found = plan_from(resource=["a"], resources_file=file).workload
+    assert found.existing_resources == ("a", "b", "c")
+    assert found.recall_share == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--rate", "5", "--in-flight", "1"), "--rate and --in-flight exclude each other"),
+        (("--rate", "fast"), "--rate: 'fast' is no list like 50"),
+        (("--rate", "5,,6"), "--rate: '5,,6' is no list"),
+        (("--rate", "0"), "--rate: 0 is not within 0.1 and 100,000"),
+        (("--rate", "nan"), "--rate: nan is not within"),
+        (("--in-flight", "1.5"), "--in-flight: '1.5' is no list like 8"),
+        (("--in-flight", "0"), "--in-flight: 0 is not within 1 and 10,000"),
+        (("--rate", ",".join(["5"] * 21)), "--rate: must be 1 to 20"),
+        (("--seconds", "0"), "--seconds: 0 is not within 0.1 and 86,400"),
+        (("--warm-up-seconds", "-1"), "--warm-up-seconds: -1 is not within"),
+        (("--warm-up-seconds", "1", "--ramp-seconds", "2"), "--ramp-seconds: 2 is not within 0"),
+        (("--recall-share", "1.5"), "--recall-share: 1.5 is not within 0 and 1"),
+        (("--query-repeat", "-0.5"), "--query-repeat: -0.5 is not within 0 and 1"),
+        (("--zipf", "6"), "--zipf: 6 is not within 0 and 5"),
+        (("--query-words", "few"), "--query-words: 'few' is no span like 6-16"),
+        (("--message-words", "9-3"), "--message-words: 9-3 must be LOW-HIGH within 1"),
+        (("--top-k", "0"), "--top-k: 0 is not within 1 and 1,000"),
+        (("--message-range", "1"), "--message-range: '1' is no list like 1/1"),
+        (("--message-range", "1/99"), "--message-range: 99 is not within 0 and 50"),
+        (("--calls-max", "0"), "--calls-max: 0 is not within 1"),
+        (("--timeout-ms", "0"), "--timeout-ms: 0 is not within 1 and 600,000"),
+        (("--processes", "65"), "--processes: 65 is not within 0 and 64"),
+        (("--in-flight-max", "1", "--processes", "2"), "--in-flight-max: must be at least 2"),
+        (("--resource", "a", "--recall-share", "0.5"), "--recall-share: must be 1 with existing"),
+        (("--wait", "accepted"), "Invalid value for '--wait'"),
+        (("--resources-file", "/nonexistent/users"), "--resources-file: cannot read"),
+        (("--queries-file", "/"), "--queries-file: cannot read"),
+        (("--json", "/nonexistent/r.json"), "--json: cannot write /nonexistent/r.json"),
+        (("--html", "/"), "--html: cannot write"),
+        (("--token-file", "/nonexistent/token"), "--token-file: cannot read"),
+        (("--address", "nowhere"), "--address: must be HOST:PORT or unix:"),
+        (("--address", FAR, "--token-file", str(TLS / "README.md")), "--token-file"),
+    ],
+)
+def test_mistakes_name_the_flag_and_send_nothing(
+    run: Run, address: str, shelf: Shelf, arguments: tuple[str, ...], told: str
+) -> None:
+    where = () if "--address" in arguments else ("--address", address)
+    result = run(*where, *arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert told in " ".join(re.sub("[│╭╰─╮╯]", " ", result.stderr).split())
+    assert shelf.seen == []
+
+
+@pytest.mark.parametrize("content", ["", " \n\n", "\xff"])
+def test_files_that_hold_no_lines_are_refused(run: Run, tmp_path: Path, content: str) -> None:
+    file = tmp_path / "queries"
+    file.write_bytes(content.encode("latin-1"))
+    result = run("--queries-file", str(file))
+    assert result.exit_code == 2
+    assert ("is empty" if content.isspace() or not content else "is not UTF-8") in result.stderr
+
+
+def test_another_machine_is_taken_from_the_command_line_only(
+    run: Run, monkeypatch: pytest.MonkeyPatch, address: str, shelf: Shelf
+) -> None:
+    monkeypatch.setenv("SEMANTICRECALL_ADDRESS", FAR)
+    refused = run()
+    assert refused.exit_code == 2
+    told = " ".join(re.sub("[│╭╰─╮╯]", " ", refused.stderr).split())
+    assert f"SEMANTICRECALL_ADDRESS is {FAR}, which is not this machine" in told
+    assert f"--address {FAR}" in told
+    asked: list[str] = []
+    monkeypatch.setattr(
+        load_module, "_run", lambda flags, plan: asked.append(plan.connection.address) or 0
+    )
+    assert run("--address", FAR).exit_code == 0
+    monkeypatch.setenv("SEMANTICRECALL_ADDRESS", address)
+    assert run().exit_code == 0
+    monkeypatch.delenv("SEMANTICRECALL_ADDRESS")
+    assert run().exit_code == 0
+    assert asked == [FAR, address, "127.0.0.1:7650"]
+
+
+def test_nobody_is_there(run: Run, tmp_path: Path) -> None:
+    result = run("--address", f"unix:{tmp_path}/nobody.sock")
+    assert result.exit_code == 3
+    assert f"no sidecar answers at unix:{tmp_path}/nobody.sock" in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("absent", "arguments", "told"),
+    [
+        ({"hdrh"}, (), "`load` needs hdrh: pip install 'semanticrecall-sidecar[load]'"),
+        ({"matplotlib", "jinja2"}, ("--html", "x.html"), "`load` needs matplotlib, jinja2: pip"),
+        ({"matplotlib", "jinja2"}, (), ""),
+    ],
+)
+def test_what_is_not_installed_is_said_before(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    absent: set[str],
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in absent else find(name)
+    )
+    monkeypatch.setattr(load_module, "_run", lambda flags, plan: 0)
+    result = run(*arguments)
+    assert result.exit_code == (2 if told else 0)
+    assert told in result.stderr
+
+
+def test_other_commands_start_without_what_a_load_needs() -> None:
+    code = (
+        "import sys, semanticrecall.cli.app; "
+        "print(*(n for n in sys.modules if n.split('.')[0] in {'hdrh', 'matplotlib', 'jinja2', "
+        "'multiprocessing'} or n.startswith('semanticrecall.load')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_the_command_line_repeats_what_differs_and_names_nobody(tmp_path: Path) -> None:
+    flags = LoadFlags(
+        rate="10,20",
+        address="unix:/tmp/a b.sock",
+        token_file=Path("token"),
+        resource=["user 42", "user 43"],
+        keep=True,
+        wait=WaitName.SEARCHABLE,
+        json=tmp_path / "r.json",
+        zipf=0.0,
+    )
+    assert command_line(flags) == (
+        "semanticrecall load --address 'unix:/tmp/a b.sock' --token-file token --rate 10,20 "
+        "--zipf 0.0 --wait searchable --resource RESOURCE --resource RESOURCE --keep"
+    )
+
+
+# --- runs ---------------------------------------------------------------
+
+
+def test_a_load_writes_its_result_everywhere(
+    run: Run, served: InProcessServer, tmp_path: Path
+) -> None:
+    json_file, html_file = tmp_path / "r.json", tmp_path / "r.html"
+    json_file.write_text("an older one")
+    address = address_of(served)
+    result = run(
+        *("--address", address, "--rate", "40,60", *SMALL),
+        *("--json", str(json_file), "--html", str(html_file)),
+    )
+    assert result.exit_code == 0, result.output
+    document = json.loads(json_file.read_text())
+    jsonschema.validate(document, SCHEMA)
+    assert [stage["finished"] for stage in document["stages"]] == [40, 60]
+    assert calls(served, "Recall") + calls(served, "Index") == 100
+    assert messages(address) == 0
+    assert html_file.read_text().startswith("<!")
+    assert sorted(path.name for path in tmp_path.iterdir() if "r." in path.name) == [
+        "r.html",
+        "r.json",
+    ]
+    assert json_file.stat().st_mode & 0o777 == 0o666 & ~umask()
+
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(tuple(finding["code"] for finding in document["findings"]))
+    parts = [
+        re.search(found, result.stdout) for found in ("SHARED_MACHINE", "stage +ms", "sent by")
+    ]
+    positions = [found.start() if found else -1 for found in parts]
+    assert -1 not in positions
+    assert positions == sorted(positions)
+    row = next(line for line in lines if re.match(r"40 calls/s +recall", line)).split()
+    recall = document["stages"][0]["operations"]["recall"]
+    assert row[3] == str(recall["calls"])
+    assert float(row[5]) == pytest.approx(recall["latency_ms"]["p50"], rel=0.05)
+    # Where stderr is no terminal, a line for each phase.
+    phases = [line.split(":")[0] for line in result.stderr.splitlines()]
+    assert phases[0] == "preparing"
+    assert [p for p in phases if p.endswith("calls/s")] == ["40 calls/s", "60 calls/s"]
+    assert "cleaning up" in phases
+
+
+def umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def test_json_alone_is_on_stdout(run: Run, served: InProcessServer) -> None:
+    result = run("--address", address_of(served), "--in-flight", "2", *SMALL, "--format", "json")
+    assert result.exit_code == 0, result.output
+    (line,) = result.stdout.splitlines()
+    document = json.loads(line)
+    jsonschema.validate(document, SCHEMA)
+    (stage,) = document["stages"]
+    assert stage["schedule"] is None
+    assert calls(served, "Recall") + calls(served, "Index") == stage["finished"]
+
+
+def test_nothing_of_yours_is_written_anywhere(
+    run: Run, served: InProcessServer, tmp_path: Path
+) -> None:
+    secrets = {name: f"secret-{name}" for name in ("resource", "text", "query", "token")}
+    address = address_of(served)
+    with RecallClient(address, timeout=30) as memory:
+        memory.index(secrets["resource"], "t", [user(secrets["text"], id="1")])
+    queries, token = tmp_path / "questions", tmp_path / "credentials"
+    queries.write_text(secrets["query"])
+    token.write_text(secrets["token"])
+    files = [tmp_path / "r.json", tmp_path / "r.html"]
+    result = run(
+        *("--address", address, "--rate", "20", *SMALL, "--resource", secrets["resource"]),
+        *("--queries-file", str(queries), "--token-file", str(token)),
+        *("--json", str(files[0]), "--html", str(files[1])),
+    )
+    assert result.exit_code == 0, result.output
+    document = json.loads(files[0].read_text())
+    assert document["stages"][0]["operations"]["recall"]["counts"]["hits"] == 20
+    assert messages(address) == 1
+    written = [result.output, result.stderr, *(file.read_text() for file in files)]
+    assert not [name for name, secret in secrets.items() if any(secret in w for w in written)]
+
+
+def test_failed_calls_are_exit_code_4_and_come_first(run: Run, address: str, shelf: Shelf) -> None:
+    arrive, refusals = shelf.arrive, iter(range(3))
+
+    def refuse_some(method: str, request: Any, context: Any) -> None:
+        if method == "Recall" and next(refusals, None) is not None:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+        arrive(method, request, context)
+
+    shelf.arrive = refuse_some  # type: ignore[method-assign]
+    result = run("--address", address, "--rate", "20", *SMALL, "--recall-share", "1")
+    assert result.exit_code == 4, result.output
+    told = " ".join(result.stdout.split())
+    assert told.startswith("ERRORS 20 calls/s: 3 of 20 calls failed (15.0%): RESOURCE_EXHAUSTED 3")
+    assert "recall failed: RESOURCE_EXHAUSTED 3" in told
+    assert not shelf.messages
+
+
+def test_a_killed_process_is_an_error_with_what_there_is(
+    run: Run, address: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def kill(observer: LiveObserver, worker: int, second: WorkerSecond) -> None:
+        if second.second == 1:
+            multiprocessing.active_children()[0].kill()
+
+    monkeypatch.setattr(LiveObserver, "second", kill)
+    file = tmp_path / "r.json"
+    result = run("--address", address, *SMALL, "--seconds", "60", "--json", str(file))
+    assert result.exit_code == 1
+    assert "the load ended early: sending process 1 was killed (SIGKILL)" in result.stderr
+    document = json.loads(file.read_text())
+    jsonschema.validate(document, SCHEMA)
+    assert document["stages"] == []
+    assert document["findings"][0]["code"] == "INTERRUPTED"
+    assert "Nothing was measured." in result.stdout
+    assert not shelf.messages
+
+
+def test_over_tls_with_a_token_of_a_file(run: Run, tmp_path: Path) -> None:
+    tokens = tmp_path / "token"
+    tokens.write_text(f"{TOKEN}\n")
+    files = {"tls_cert_file": TLS / "cert.pem", "tls_key_file": TLS / "key.pem"}
+    with small_sidecar(tmp_path, listen=("localhost:0",), tokens_file=tokens, **files) as server:
+        port = address_of(server).rpartition(":")[2]
+        secured = ("--address", f"localhost:{port}", "--tls-ca-file", str(TLS / "cert.pem"))
+        refused = run(*secured, *SMALL)
+        assert refused.exit_code == 1
+        assert "--token-file or SEMANTICRECALL_TOKEN" in refused.stderr
+        result = run(*secured, *SMALL, "--rate", "20", "--token-file", str(tokens), "-f", "json")
+        assert result.exit_code == 0, result.output
+        assert calls(server, "Recall") + calls(server, "Index") == 20
+    target = json.loads(result.stdout)["target"]
+    assert (target["tls"], target["token"], target["transport"]) == (True, True, "tcp")
+    assert TOKEN not in result.output
+
+
+# --- Ctrl-C, as a process ---------------------------------------------------------------
+
+
+class CommandProcess:
+    """`semanticrecall load` as a process of its own, in a process group like a terminal's."""
+
+    def __init__(self, *arguments: str) -> None:
+        code = "from semanticrecall.cli import main; main()"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, "load", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_for(self, begin: str) -> None:
+        """Read stderr until a line begins so."""
+        assert self.process.stderr is not None
+        seen: list[str] = []
+        for line in self.process.stderr:
+            seen.append(line)
+            if line.startswith(begin):
+                return
+        raise AssertionError(f"no {begin!r} in {seen}")
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does in a terminal: every process of the group hears of it."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def end(self) -> tuple[int, str, str]:
+        """Exit code, stdout, and the rest of stderr."""
+        try:
+            out, err = self.process.communicate(timeout=60)
+        finally:
+            self.process.kill()
+        return self.process.returncode, out, err
+
+
+def test_ctrl_c_writes_what_there_is(served: InProcessServer, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    address = address_of(served)
+    command = CommandProcess(
+        *("--address", address, *SMALL, "--seconds", "600", "--rate", "40", "--processes", "2"),
+        *("--json", str(file), "--format", "json"),
+    )
+    command.wait_for("40 calls/s")
+    # A line with figures: calls were answered.
+    command.wait_for("40 calls/s")
+    command.interrupt()
+    code, out, err = command.end()
+    assert code == 130, err
+    document = json.loads(out)
+    assert json.loads(file.read_text()) == document
+    jsonschema.validate(document, SCHEMA)
+    assert document["findings"][0]["code"] == "INTERRUPTED"
+    (stage,) = document["stages"]
+    assert stage["finished"] == stage["scheduled"] > 0
+    assert calls(served, "Recall") + calls(served, "Index") == stage["finished"]
+    assert messages(address) == 0
+    assert "Traceback" not in err
+    assert "cleaning up" in err
+
+
+def test_a_second_ctrl_c_ends_at_once(address: str, shelf: Shelf) -> None:
+    command = CommandProcess("--address", address, *SMALL, "--seconds", "600", "--rate", "40")
+    command.wait_for("40 calls/s")
+    arrive = shelf.arrive
+
+    def interrupt_forgetting(method: str, request: Any, context: Any) -> None:
+        arrive(method, request, context)
+        if method == "Forget":
+            ended = threading.Event()
+            context.add_callback(ended.set)
+            command.interrupt()
+            assert ended.wait(30)
+
+    shelf.arrive = interrupt_forgetting  # type: ignore[method-assign]
+    command.interrupt()
+    code, out, err = command.end()
+    assert code == 130
+    assert out == ""
+    assert "is left in the store (the load was ended at once)" in err
+    assert "Traceback" not in err
