@@ -16,6 +16,7 @@ What the model's graph and the answer's bytes are comes from the product; both a
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -73,6 +74,17 @@ class Times:
     def medians(self) -> dict[str, float]:
         """Seconds, by name."""
         return {name: median(seconds) for name, seconds in self._seconds.items()}
+
+    def ratio(self, name: str, parts: Sequence[str]) -> float:
+        """A figure / the sum of its parts: the median over calls and the parts beside them.
+
+        Where a part was not called as often as the figure, the medians are divided.
+        """
+        calls = [self._seconds[one] for one in (name, *parts)]
+        if len({len(one) for one in calls}) > 1:
+            calls = [[median(one)] for one in calls]
+        turns = [tuple(turn) for turn in zip(*calls, strict=True)]
+        return median(turn[0] / math.fsum(turn[1:]) for turn in turns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ process differs between rounds too. In it:
   blocks    import of new messages, and recalls with 8 in flight, in turns with blocks of the parts
   start     from exec to SERVING, between two starts of the part `process`
 
-A round's ratio of a figure is the median of its calls, divided by the sum of the parts' medians,
-each as often as it is named in `Figure.parts`.
+A round's ratio of a figure is the median of the ratios of its calls, each to the sum of the parts
+that were measured beside it, as often as they are named in `Figure.parts`. (With the medians of all
+divided instead, ratios of rounds scattered up to twice as much.)
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from semanticrecall.v1 import recall_pb2, types_pb2
 
 RESOURCE, WRITER, IMPORTED = "checked", "checked-writer", "checked-import"
 WARM_UP_CALLS = 20
-IMPORT_BATCH = 20
+IMPORT_BATCH = 8
 QUIET = ("--log-level", "error")
 
 
@@ -95,14 +96,23 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Median seconds of every figure and part, and a digest of what was recalled."""
+    """What a round came to.
+
+    Attributes:
+        seconds: medians of every figure and part.
+        ratios: of every figure to its parts.
+        digest: of what was recalled.
+    """
 
     seconds: Mapping[str, float]
+    ratios: Mapping[str, float]
     digest: str
 
-    def ratio(self, figure: Figure) -> float:
-        """The figure / its parts."""
-        return self.seconds[figure.name] / sum(self.seconds[part] for part in figure.parts)
+    @classmethod
+    def of(cls, times: Times, digest: str) -> Round:
+        """From the times of all calls."""
+        ratios = {figure.name: times.ratio(figure.name, figure.parts) for figure in FIGURES}
+        return cls(times.medians(), ratios, digest)
 
 
 def prepare(directory: Path, work: Work) -> None:
@@ -126,7 +136,7 @@ def measure_round(stores: Path, work: Work, libraries: Libraries) -> Round:
                 _turns(work, calls, calibration, digest)
                 _blocks(work, calls, calibration, digest)
         start_process(libraries, times)
-    return Round(times.medians(), digest.text())
+    return Round.of(times, digest.text())
 
 
 class _Calls:

@@ -58,6 +58,27 @@ def test_medians_are_those_of_each_name() -> None:
     assert times.medians() == {"a": 2.0, "b": 7.0}
 
 
+def times_of(**seconds: list[float]) -> Times:
+    """Calls of these seconds."""
+    times = Times()
+    for name, values in seconds.items():
+        for value in values:
+            times.add(name, value)
+    return times
+
+
+def test_a_ratio_is_that_of_calls_to_the_parts_beside_them() -> None:
+    # The second call fell into a slow moment, and so did the parts beside it.
+    times = times_of(figure=[6.0, 30.0, 9.0], part=[2.0, 10.0, 3.0], other=[1.0, 5.0, 1.5])
+    assert times.ratio("figure", ["part", "other"]) == pytest.approx(2.0)
+    assert times.ratio("figure", ["part", "part"]) == pytest.approx(1.5)
+
+
+def test_where_a_part_was_called_more_often_medians_are_divided() -> None:
+    times = times_of(figure=[6.0], part=[1.0, 2.0, 3.0], other=[1.0])
+    assert times.ratio("figure", ["part", "other"]) == pytest.approx(2.0)
+
+
 def test_a_call_is_timed_and_answers() -> None:
     times, called = Times(), list[int]()
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks import check
-from benchmarks.calibration import PARTS, Libraries
+from benchmarks.calibration import PARTS, Libraries, Times
 from benchmarks.key_figures import FIGURES, Figure, Round
 from benchmarks.noise_bounds import REPEATS_MIN, Verdict
 
@@ -24,10 +25,12 @@ COLD = next(figure for figure in FIGURES if figure.name == "recall of a new quer
 
 def a_round(factor: float = 1.0, machine: float = 1.0, slower: Figure | None = None) -> Round:
     """Every part takes 1 ms, every figure 3 ms, on a machine slower by `machine`."""
-    seconds = dict.fromkeys(PARTS, 0.001 * machine)
+    times = Times()
+    for part in PARTS:
+        times.add(part, 0.001 * machine)
     for figure in FIGURES:
-        seconds[figure.name] = 0.003 * machine * (factor if slower in (None, figure) else 1.0)
-    return Round(seconds, "d" * 16)
+        times.add(figure.name, 0.003 * machine * (factor if slower in (None, figure) else 1.0))
+    return Round.of(times, "d" * 16)
 
 
 def runs(scatter: Sequence[float] = (0.98, 0.99, 1.0, 1.01, 1.02)) -> list[list[Round]]:
@@ -40,13 +43,6 @@ def stored(path: Path, **changed: Any) -> Path:
     written = {**check.baseline_of(runs(), CONFIG), **changed}
     path.write_text(json.dumps(written))
     return path
-
-
-def test_a_ratio_is_a_figure_over_the_sum_of_its_parts() -> None:
-    seconds = {"embed": 2.0, "scan": 1.0, "echo": 0.5, COLD.name: 7.0}
-    assert Round(seconds, "").ratio(COLD) == 2.0
-    twice = Figure("twice", ("embed", "embed", "echo"))
-    assert Round({**seconds, "twice": 9.0}, "").ratio(twice) == 2.0
 
 
 def test_every_figure_names_parts_that_are_measured() -> None:
@@ -170,7 +166,7 @@ def test_a_baseline_is_written_and_added_to(
 def test_rounds_that_answer_differently_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = Round(a_round().seconds, "e" * 16)
+    other = replace(a_round(), digest="e" * 16)
     with pytest.raises(RuntimeError, match="differently"):
         call(monkeypatch, [a_round(), other], "--baseline", str(tmp_path / "none.json"))
 
