@@ -83,7 +83,7 @@ class Times:
         calls = [self._seconds[one] for one in (name, *parts)]
         if len({len(one) for one in calls}) > 1:
             calls = [[median(one)] for one in calls]
-        turns = [tuple(turn) for turn in zip(*calls, strict=True)]
+        turns: list[tuple[float, ...]] = list(zip(*calls, strict=True))
         return median(turn[0] / math.fsum(turn[1:]) for turn in turns)
 
 
