@@ -23,10 +23,9 @@ _SHARD = "shard"
 _USER = "user"
 _IDS = UUID("0f5f6a70-6f2b-4f0d-9d7c-2a6f0a3c9b11")
 _BATCH_ROWS = 1000
-# Qdrant's own defaults, except m and payload_m, which are the advised ones for tenants.
+# Qdrant's defaults, which this binding wants to be told; m and payload_m are those for tenants.
 _EF_CONSTRUCT = 100
 _FULL_SCAN_THRESHOLD_KB = 10_000
-_INDEXING_THRESHOLD_KB = 10_000
 
 
 class QdrantEdge:
@@ -53,13 +52,13 @@ class QdrantEdge:
             tenants="one shard, keyword index on `user` with is_tenant, a filter in every search",
             index=(
                 "approximate: HNSW per user (m 0, payload_m 16, ef_construct 100), exact for "
-                "users below the full-scan threshold and for what came since optimize; cosine, "
-                "float32, search threads as many as cores"
+                "users below the full-scan threshold (10,000 kB) and for what came since "
+                "optimize; cosine, float32, threads as many as cores"
             ),
             durability="written to the write-ahead log; not synced before flush or close",
             advice=(
                 "https://qdrant.tech/documentation/manage-data/multitenancy/, "
-                "https://qdrant.tech/documentation/edge/edge-quickstart/"
+                "https://qdrant.tech/documentation/edge/edge-vs-qdrant-cluster/"
             ),
         )
 
@@ -112,7 +111,6 @@ def _config(dimensions: int) -> edge.EdgeConfig:
             ef_construct=_EF_CONSTRUCT,
             full_scan_threshold=_FULL_SCAN_THRESHOLD_KB,
         ),
-        optimizers=edge.EdgeOptimizersConfig(indexing_threshold=_INDEXING_THRESHOLD_KB),
     )
 
 
