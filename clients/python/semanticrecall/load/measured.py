@@ -65,7 +65,7 @@ class WorkerStage:
     """One process's part of one stage.
 
     No call is lost: scheduled = finished + unfinished, and those of the scheduled that are not
-    `started` had no place among `in_flight_max` in time; `sending` says what becomes of them.
+    `started` had no place among `in_flight_max` in time; `loops` says what becomes of them.
 
     Attributes:
         scheduled: calls that were due before the end of sending; closed loop: calls that were sent.
