@@ -34,7 +34,14 @@ BATCH_MESSAGES = 1_000
 PROGRESS_TEXTS = 10_000
 WARM_UP_QUESTIONS_MAX = 20
 CHECKED_QUESTIONS_MAX = 20
-PURPOSES = ("checked", "warm up", "vector", "text", "text with neighbours")
+PURPOSES = (
+    "checked",
+    "warm up",
+    "vector",
+    "vector with neighbours",
+    "text",
+    "text with neighbours",
+)
 """Questions are new to a system each time: those of one purpose are never asked for another."""
 
 Embed = Callable[[str], NDArray[np.float32]]

@@ -196,8 +196,9 @@ def ask_in_turns(run: Run, size: int, kind: str, rng: random.Random) -> list[Ser
         for one in series:
             if one.contender.problem or sum(one.seconds) > run.seconds_max:
                 continue
-            # The sidecar remembers what it has embedded: the same text would be no new question.
-            purpose = "text with neighbours" if one.neighbours and kind == "text" else kind
+            # The sidecar remembers what it has embedded and, of large histories, what it has
+            # scanned for: the same question with neighbours would be no new one.
+            purpose = f"{kind} with neighbours" if one.neighbours else kind
             number = plan.question_numbers(size, purpose)[turn]
             with one.contender.measured():
                 answer = run.question(one.contender.ask, size, number, kind, one.neighbours)

@@ -317,14 +317,15 @@ def contender(module: str, process: Scripted) -> Contender:
     return Contender(module, setup={"name": module}, process=cast("SystemProcess", process))
 
 
-def test_slow_systems_are_asked_less_and_wrong_ones_no_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["vector", "text"])
+def test_slow_systems_are_asked_less_and_wrong_ones_no_more(tmp_path: Path, kind: str) -> None:
     data, _ = made(tmp_path)
     user = data.plan.asked()[0]
     size = user.messages
     exact = data.exact(user, 1)
     vectors = data.vectors(user.resource_id)
     # The one message that is nearest to the most questions: some answers are right, some are not.
-    numbers = data.plan.question_numbers(size, "text")
+    numbers = data.plan.question_numbers(size, kind)
     nearest = int(np.argmax(vectors @ data.vectors("questions")[numbers[0]]))
     ids = [f"{user.resource_id}-m{nearest}"]
     ours, slow = Scripted(0.5, ids), Scripted(4.0, ids)
@@ -332,7 +333,7 @@ def test_slow_systems_are_asked_less_and_wrong_ones_no_more(tmp_path: Path) -> N
     scripted = {"ours": ours, "slow": slow, "wrong": wrong}
     contenders = [contender(name, process) for name, process in scripted.items()]
     run = Run(data, {size: exact}, contenders, top_k=1, seconds_max=6.0)
-    series = ask_in_turns(run, size, "text", random.Random(1))
+    series = ask_in_turns(run, size, kind, random.Random(1))
     assert [(one.name, len(one.seconds)) for one in series] == [
         ("ours", PLAN.questions),
         ("ours, with neighbours", PLAN.questions),
@@ -351,7 +352,9 @@ def test_slow_systems_are_asked_less_and_wrong_ones_no_more(tmp_path: Path) -> N
     }
     warm_up = list(data.plan.question_numbers(size, "warm up"))
     assert asked_for[0] == warm_up + list(numbers)
-    assert asked_for[1] == warm_up + list(data.plan.question_numbers(size, "text with neighbours"))
+    assert asked_for[1] == warm_up + list(
+        data.plan.question_numbers(size, f"{kind} with neighbours")
+    )
     assert [one["number"] for one in slow.asked] == warm_up + list(numbers)[:2]
     for one in ours.asked:
-        assert (one["do"], one["user"], one["kind"]) == ("question", user.resource_id, "text")
+        assert (one["do"], one["user"], one["kind"]) == ("question", user.resource_id, kind)
