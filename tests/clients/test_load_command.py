@@ -34,9 +34,10 @@ from semanticrecall.cli.load_flags import (
 from semanticrecall.load.live import LiveObserver
 from semanticrecall.load.measured import WorkerSecond
 from semanticrecall.load.plan import Arrivals, LoadPlan, Loop, Span, Stage, WaitMode, Workload
+from semanticrecall.results import VerifySummary
 from support.fake_sidecar import Shelf
 from support.loads import calls, small_sidecar
-from support.running_server import InProcessServer
+from support.running_server import InProcessServer, ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 TLS = ROOT / "tests/fixtures/tls"
@@ -467,6 +468,33 @@ def test_over_tls_with_a_token_of_a_file(run: Run, tmp_path: Path) -> None:
     target = json.loads(result.stdout)["target"]
     assert (target["tls"], target["token"], target["transport"]) == (True, True, "tcp")
     assert TOKEN not in result.output
+
+
+@pytest.mark.model
+def test_a_load_on_a_whole_sidecar(run: Run, tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/s.sock"
+    with (
+        ServerProcess(["--listen", address, "--data-dir", str(tmp_path / "data")]) as server,
+        RecallClient(address, timeout=30) as memory,
+    ):
+        server.wait_for("serving")
+        memory.index("mine", "t", [user("The key is under the mat", id="k")])
+        result = run(
+            *("--address", address, "--rate", "20", *SMALL, "--format", "json"),
+            *("--thread-scope-share", "0.5", "--top-k", "1,9", "--message-range", "0/0,2/1"),
+        )
+        assert result.exit_code == 0, result.output
+        after = memory.stats()
+        assert (after.messages, after.vectors, after.pending, after.threads) == (1, 1, 0, 1)
+        (summary,) = memory.verify()
+    assert isinstance(summary, VerifySummary)
+    assert summary.findings == 0
+    document = json.loads(result.stdout)
+    assert document["target"]["server"]["messages"] == 1
+    assert document["preparation"]["messages"] == 24
+    recall = document["stages"][0]["operations"]["recall"]
+    assert recall["shares"]["empty"] == 0
+    assert recall["counts"]["hits"] > recall["ok"]
 
 
 # --- Ctrl-C, as a process ---------------------------------------------------------------

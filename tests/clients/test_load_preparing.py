@@ -199,3 +199,18 @@ def test_one_that_cannot_be_forgotten_keeps_no_other(
     swept = forget_all(memory, lambda: NAMES, nothing, again=False)
     assert (swept.messages, swept.problem) == (18, "not now")
     assert {owner for owner, _ in shelf.messages} == {NAMES[3]}
+
+
+def test_a_server_that_answers_none_is_not_asked_for_all(
+    memory: RecallClient, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(resource_id: str) -> object:
+        asked.append(resource_id)
+        raise UnavailableError("not now")
+
+    monkeypatch.setattr(memory, "forget_everything", refuse)
+    names = [f"{PREFIX}{number}" for number in range(100_000)]
+    assert forget_all(memory, lambda: names, nothing, again=True).problem == "not now"
+    assert len(asked) < preparing.FORGETS_IN_A_ROW + 1

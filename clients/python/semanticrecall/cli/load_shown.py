@@ -26,8 +26,8 @@ PERCENTILES = (
     ("max", "max"),
 )
 SHARES = {
-    "answer_cache_hits": "answer cache hits",
-    "query_cache_hits": "query cache hits",
+    "answer_cache_hits": "answers from cache",
+    "query_cache_hits": "queries from cache",
     "repeated": "asked before",
     "empty": "empty",
 }
@@ -99,13 +99,13 @@ def _facts(stage: StageResult) -> list[str]:
         facts.append(
             f"schedule: {schedule.scheduled_per_s:,.1f}/s due, {schedule.started_per_s:,.1f}/s sent"
             f" in time, late by p99 {milliseconds(late.p99)} ms"
-            f" (by itself {milliseconds(schedule.client_lateness_ms.p99)} ms)"
+            f" ({milliseconds(schedule.client_lateness_ms.p99)} ms by itself)"
         )
     for name, operation in stage.operations.items():
         if operation.errors:
             facts.append(f"{name} failed: {_counts(operation.errors)}")
         told = [
-            f"{SHARES[key]} {share:.0%}" for key, share in operation.shares.items() if key in SHARES
+            f"{SHARES[key]} {share:.1%}" for key, share in operation.shares.items() if key in SHARES
         ]
         if told:
             facts.append(f"{name}: {', '.join(told)}")

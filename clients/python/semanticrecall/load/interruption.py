@@ -42,7 +42,8 @@ class Interruption:
         trace: TracebackType | None,
     ) -> None:
         for number, before in self._before.items():
-            signal.signal(number, before)
+            # None: it was set by something else than Python.
+            signal.signal(number, signal.SIG_DFL if before is None else before)
         self._before.clear()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

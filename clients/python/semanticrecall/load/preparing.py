@@ -226,6 +226,8 @@ def _sweep(memory: RecallClient, resources: Iterable[str], advance: Advance) -> 
             for forgotten in pool.map(partial(_forget, memory), some):
                 if isinstance(forgotten, SemanticRecallError):
                     failed, problem = failed + 1, forgotten.message
+                    if failed == FAILURES_MAX:
+                        break
                 else:
                     messages, done = messages + forgotten, done + 1
             advance(done, 0)

@@ -156,7 +156,11 @@ class _Load:
         if self._plan.workload.existing_resources or not self._plan.workload.messages_before:
             return
         self._observer.phase("preparing")
-        self._preparation = self._preparer.run(self._observer.progress)
+        self._preparation = self._preparer.run(self._prepared)
+        self._shall_stop()
+
+    def _prepared(self, done: int, total: int) -> None:
+        self._observer.progress(done, total)
         self._shall_stop()
 
     def _clean_up(self) -> None:
