@@ -183,8 +183,11 @@ def _over_time(result: LoadResult) -> _Drawn | None:
     if codes:
         _errors(axes[2], buckets, codes)
     _stage_names(axes, result.stages)
-    for one in axes:
-        legend_above(one, gap=0.11 if one is axes[0] and len(result.stages) > 1 else 0.0)
+    legend_above(axes[0], gap=0.11 if len(result.stages) > 1 else 0.0)
+    legend_above(axes[1])
+    if codes:
+        # Codes have long names, and there may be many of them.
+        legend_below(drawn, axes[2])
     return _Drawn(
         "Over time",
         "Calls a second that began, ended and failed; latency of the calls that ended then"
