@@ -141,7 +141,7 @@ def _turns(beside: Mapping[str, Any]) -> list[Row]:
         ),
         _ours(
             "until it is on disk: so long an agent waits",
-            _ms(turns[OURS, "durable"]["p50_ms"]),
+            _with_p99(turns[OURS, "durable"]),
         ),
     ]
 
