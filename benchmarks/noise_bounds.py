@@ -23,10 +23,10 @@ eight. It holds while runs scatter as normal values do and as they did for the b
 cover a machine whose ratios drift over days, unless runs of several days are in the baseline
 (`--add`). A change of less than `LEAST_CHANGE` is never reported.
 
-Power. With 8 runs of 8 rounds a slowdown by 30 % is found in 19 of 20 checks while rounds scatter by
-6 % and runs by 3 % (standard deviations); with more noise the answer is "too noisy to say", not
-"as before". `tests/bench/test_noise_bounds.py` tries false alarms and power on drawn samples, with
-disturbed rounds among them.
+Power. With 8 runs of 8 rounds a slowdown by 30 % is found in more than 9 of 10 checks while rounds
+scatter by 6 % and runs by 3 % (standard deviations); with more noise the answer is "too noisy to
+say", not "as before". `tests/bench/test_noise_bounds.py` tries false alarms and power on drawn
+samples, with disturbed rounds among them.
 """
 
 from __future__ import annotations
