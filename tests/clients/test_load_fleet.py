@@ -17,9 +17,9 @@ from hdrh.histogram import HdrHistogram
 from semanticrecall.connection import connection
 from semanticrecall.load import fleet as fleet_module
 from semanticrecall.load.fleet import Fleet, SendingError
+from semanticrecall.load.loops import StageTask
 from semanticrecall.load.measured import Operation, WorkerSecond
 from semanticrecall.load.plan import LoadPlan, Stage
-from semanticrecall.load.sending import StageTask
 from support.fake_sidecar import Shelf, fake_sidecar
 from support.loads import plan, work
 

@@ -127,27 +127,27 @@ def _operations(parts: Sequence[WorkerStage], seconds: float) -> dict[str, Opera
     found: dict[str, OperationResult] = {}
     for operation in Operation:
         of_it = [part.operations[operation] for part in parts if operation in part.operations]
-        in_time = _answered_in_time(operation, parts, seconds)
-        result = _operation(of_it, in_time / seconds)
+        result = _operation(of_it)
         if result.calls:
-            found[operation.value] = result
+            in_time = result.ok - _answered_late(operation, parts, seconds)
+            found[operation.value] = replace(result, per_s=in_time / seconds)
     return found
 
 
-def _answered_in_time(operation: Operation, parts: Sequence[WorkerStage], seconds: float) -> int:
-    """OK answers that came while calls were sent, to the second."""
+def _answered_late(operation: Operation, parts: Sequence[WorkerStage], seconds: float) -> int:
+    """OK answers that came after the end of sending, to the second."""
     last = math.ceil(seconds - 1e-3)
     return len(
         added(
             second.latencies[operation]
             for part in parts
             for second in part.seconds
-            if second.second < last and operation in second.latencies
+            if second.second >= last and operation in second.latencies
         )
     )
 
 
-def _operation(parts: Sequence[WorkerOperation], per_s: float) -> OperationResult:
+def _operation(parts: Sequence[WorkerOperation]) -> OperationResult:
     latency = _percentiles(part.latency for part in parts)
     errors = _summed(part.errors for part in parts)
     counts = _summed(part.counts for part in parts)
@@ -155,7 +155,7 @@ def _operation(parts: Sequence[WorkerOperation], per_s: float) -> OperationResul
     return OperationResult(
         calls=ok + sum(errors.values()),
         ok=ok,
-        per_s=per_s,
+        per_s=0.0,
         latency_ms=latency,
         service_ms=_percentiles(part.service for part in parts),
         failed_latency_ms=_percentiles(part.failed_latency for part in parts),

@@ -24,9 +24,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..errors import SemanticRecallError
+from .loops import StageTask
 from .measured import WorkerSecond, WorkerStage
 from .plan import LoadPlan
-from .sending import Sender, StageTask, event_loop
+from .sending import Sender, event_loop
 
 OPEN_SECONDS_MAX = 60.0
 # From the order to the begin of a stage: every process has read it by then.

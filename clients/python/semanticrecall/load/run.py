@@ -26,12 +26,13 @@ from .findings import (
 )
 from .fleet import Fleet, SendingError
 from .interruption import Interruption
+from .loops import StageTask
 from .measured import WorkerSecond
 from .plan import PROCESSES_MAX, LoadPlan, Loop, Stage
 from .preparing import Preparer, forget_all
 from .result import Finding, LoadResult, Preparation, StageResult
 from .schedule import share
-from .sending import Sender, StageTask
+from .sending import Sender
 from .target import client_of, target_of
 from .workload import resource_ids
 
