@@ -37,29 +37,29 @@ WIDTH_IN = 9.0
 _LAYOUT_FONT = "DejaVu Sans"
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-# Six hues that differ for every kind of colour vision (after Okabe and Ito, "Color Universal
-# Design", 2008), each at least 3:1 against its page. Names are those of the CSS variables.
+# Six colours that differ for every kind of colour vision, in lightness too, each at least 3:1
+# against its page (a test simulates them). Names are those of the CSS variables.
 LIGHT = {
     "ink": "#1f2328",
     "muted": "#59636e",
     "line": "#d1d9e0",
-    "series-0": "#0072b2",
-    "series-1": "#d55e00",
-    "series-2": "#007a5e",
-    "series-3": "#a34d89",
-    "series-4": "#8c6d00",
-    "series-5": "#5c6670",
+    "series-0": "#1596e5",
+    "series-1": "#e36f0d",
+    "series-2": "#104f3f",
+    "series-3": "#901687",
+    "series-4": "#5e4508",
+    "series-5": "#899098",
 }
 DARK = {
     "ink": "#e6edf3",
     "muted": "#9aa5b1",
     "line": "#3a424c",
-    "series-0": "#5cb3f0",
-    "series-1": "#ff8f4a",
-    "series-2": "#3fc99c",
-    "series-3": "#e39ccc",
-    "series-4": "#e0c050",
-    "series-5": "#c3cad2",
+    "series-0": "#4cb4ff",
+    "series-1": "#f7a774",
+    "series-2": "#1a7552",
+    "series-3": "#b62297",
+    "series-4": "#8b6404",
+    "series-5": "#b3b6bf",
 }
 COLOURS = 6
 # As many as have no factor with the colours: a pair comes back after thirty lines.
