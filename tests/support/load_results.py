@@ -19,7 +19,7 @@ from semanticrecall.load.result import (
 )
 
 CURVE = (0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.995, 100.0)
-COMMAND = "semanticrecall load --rate 100 --rate 200 --seconds 30 --html 'a & b.html'"
+COMMAND = "semanticrecall load --rate 100,200 --seconds 30 --html 'a & b.html'"
 
 
 def percentiles(count: int, p50: float, steepness: float = 0.3) -> Percentiles:
