@@ -5,7 +5,7 @@ process differs between rounds too. In it:
 
   turns     one call of each kind after the other, the parts between them (docs/decisions/0007)
   blocks    import of new messages, and recalls with 8 in flight, in turns with blocks of the parts
-  start     from exec to SERVING, between two starts of the part `process`
+  start     from exec to SERVING, each after a start of the part `process`
 
 A round's ratio of a figure is the median of the ratios of its calls, each to the sum of the parts
 that were measured beside it, as often as they are named in `Figure.parts`. (With the medians of all
@@ -49,6 +49,7 @@ from benchmarks.store_builder import ResourcePlan, build
 from semanticrecall.v1 import recall_pb2, types_pb2
 
 RESOURCE, WRITER, IMPORTED = "checked", "checked-writer", "checked-import"
+STARTS = 2
 WARM_UP_CALLS = 20
 IMPORT_BATCH = 8
 QUIET = ("--log-level", "error")
@@ -129,13 +130,16 @@ def measure_round(stores: Path, work: Work, libraries: Libraries) -> Round:
     with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as name:
         directory = Path(name)
         shutil.copytree(stores / "check/data", directory / "data")
+        for _ in range(STARTS - 1):
+            start_process(libraries, times)
+            with _sidecar(directory, times):
+                pass
         start_process(libraries, times)
         with _sidecar(directory, times) as calls:
             answer_bytes = _warm_up(calls, work)
             with calibrating(libraries, times, directory, answer_bytes) as calibration:
                 _turns(work, calls, calibration, digest)
                 _blocks(work, calls, calibration, digest)
-        start_process(libraries, times)
     return Round.of(times, digest.text())
 
 
