@@ -103,8 +103,13 @@ def test_ctrl_c_of_the_terminal_does_not_reach_them(load: LoadPlan) -> None:
 
 
 def test_a_stop_ends_the_stage_with_what_there_is(load: LoadPlan, shelf: Shelf) -> None:
-    heard = threading.Event()
-    with Fleet(load, 2, lambda worker, second: heard.set(), heard.is_set) as fleet:
+    busy: set[int] = set()
+
+    def hear(worker: int, second: WorkerSecond) -> None:
+        if second.finished:
+            busy.add(worker)
+
+    with Fleet(load, 2, hear, lambda: len(busy) == 2) as fleet:
         fleet.open()
         parts = fleet.run(task(2, duration_s=600.0))
     assert all(part.scheduled == part.finished > 0 for part in parts)
