@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -268,6 +269,30 @@ def test_another_machine_is_taken_from_the_command_line_only(
     monkeypatch.delenv("SEMANTICRECALL_ADDRESS")
     assert run().exit_code == 0
     assert asked == [FAR, address, "127.0.0.1:7650"]
+
+
+def test_every_example_of_the_help_is_a_load(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run("--help").stdout
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    examples = shown[shown.index("Examples") :].split("╭")[0].replace("\\", "").splitlines()[1:]
+    text = "\n".join(line.strip() for line in examples if not line.strip().startswith("#"))
+    commands = [shlex.split(c) for c in text.replace("\n--", " --").split("semanticrecall load")]
+    monkeypatch.chdir(tmp_path)
+    Path("ca.pem").write_bytes((TLS / "cert.pem").read_bytes())
+    for name in ("token", "users.txt", "questions.txt"):
+        Path(name).write_text("one\n")
+    plans: list[LoadPlan] = []
+    monkeypatch.setattr(load_module, "_run", lambda flags, plan: plans.append(plan) or 0)
+    for arguments in commands[1:]:
+        result = run(*arguments)
+        assert result.exit_code == 0, result.output
+    assert [len(plan.stages) for plan in plans] == [1, 4, 1, 1, 1]
+    assert [plan.loop for plan in plans].count(Loop.CLOSED) == 1
+    assert plans[3].workload.existing_resources == plans[3].workload.queries == ("one",)
+    assert plans[4].connection.metadata == (("authorization", "Bearer one"),)
 
 
 def test_nobody_is_there(run: Run, tmp_path: Path) -> None:
