@@ -16,9 +16,9 @@ from .target import is_local
 # Of a whole core: beyond, a Python process has no time left for what comes next.
 CPU_SHARE_MAX = 0.9
 # What the sending side adds to a call is a considerable part of the median beyond this share, but
-# never below a millisecond: timers are not better than that.
+# never below two milliseconds: where cores are shared, timers are not better than that.
 OWN_SHARE_MAX = 0.5
-OWN_MS_MIN = 1.0
+OWN_MS_MIN = 2.0
 DEVIATION_MAX = 0.01
 IN_FLIGHT_REACHED = 0.95
 CODES_SHOWN_MAX = 5
