@@ -305,6 +305,17 @@ async def test_the_last_of_its_calls_ends_a_stage(sidecar: ControlledSidecar, lo
     assert stage.wall_s < 3_600
 
 
+@pytest.mark.parametrize("loop", list(Loop))
+async def test_a_worker_whose_share_of_the_most_calls_is_none_is_done_at_once(
+    sidecar: ControlledSidecar, loop: Loop
+) -> None:
+    opened = open_plan(sidecar.address, rate_per_s=1_000, duration_s=3_600)
+    plan = opened if loop is Loop.OPEN else closed_plan(sidecar.address, 5, duration_s=3_600)
+    stage = await sent(plan, task_of(plan, calls_max=0))
+    assert all_adds_up(stage)
+    assert (stage.scheduled, stage.wall_s, len(sidecar.seen)) == (0, 0.0, 0)
+
+
 async def test_stop_from_another_thread_ends_a_stage_with_what_there_is(
     sidecar: ControlledSidecar,
 ) -> None:

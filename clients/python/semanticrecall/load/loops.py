@@ -120,7 +120,10 @@ class StageRun(ABC):
         self._tick_seconds()
         self._tick_lag(self._begin + LAG_TIMER_S)
         try:
-            if not self._stopped:
+            if self._calls_left <= 0:
+                self._end_sending(self._begin)
+                self._all_over.set()
+            elif not self._stopped:
                 self._start()
             await self._sending_over.wait()
             cpu = time.process_time() - cpu
@@ -157,12 +160,8 @@ class StageRun(ABC):
         """Begin to send."""
 
     @abstractmethod
-    def _waits(self) -> bool:
-        """Whether calls that are due by the end of sending still wait to be sent."""
-
-    @abstractmethod
     def _never_sent(self) -> int:
-        """How many of those there are."""
+        """How many calls that were due by the end of sending still wait to be sent."""
 
     # --- one call ------------------------------------------------------------------------------
 
@@ -227,7 +226,8 @@ class StageRun(ABC):
             self._sending_over.set()
 
     def _look_whether_all_is_over(self) -> None:
-        if self._sending_over.is_set() and not self._tasks and (self._stopped or not self._waits()):
+        # A call that waits for a place waits for another one to end, which then sends it.
+        if self._sending_over.is_set() and not self._tasks:
             self._all_over.set()
 
     async def _drain(self) -> None:
@@ -333,9 +333,6 @@ class OpenLoop(StageRun):
         self._send_due()
         super()._end_of_time()
 
-    def _waits(self) -> bool:
-        return self._next is not None
-
     def _never_sent(self) -> int:
         ended = self._ends_at - self._begin
         if self._next is None or self._next >= ended:
@@ -362,9 +359,6 @@ class ClosedLoop(StageRun):
             if self._count.unread >= CLOSED_LOOP_BATCH:
                 self._count.read_answers()
                 self._outlet.write_ahead(CLOSED_LOOP_BATCH)
-
-    def _waits(self) -> bool:
-        return False
 
     def _never_sent(self) -> int:
         return 0
