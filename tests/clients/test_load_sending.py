@@ -225,9 +225,8 @@ async def test_calls_that_never_get_a_place_are_unfinished(sidecar: ControlledSi
     sidecar.gate.clear()
     stage = await sent(plan, task_of(plan, drain_s=0.05))
     assert all_adds_up(stage)
-    assert (stage.scheduled, stage.started) == (30, 4)
-    assert (stage.finished, stage.unfinished) == (0, 30)
-    assert len(sidecar.seen) == 4
+    assert (stage.scheduled, stage.finished, stage.unfinished) == (30, 0, 30)
+    assert stage.started <= len(sidecar.seen) == 4
     await sidecar.until(lambda: sidecar.cancelled == 4)
     assert stage.operations[Operation.RECALL].errors == {}
 
@@ -235,7 +234,7 @@ async def test_calls_that_never_get_a_place_are_unfinished(sidecar: ControlledSi
 async def test_a_worker_has_its_share_of_places_and_of_the_schedule(
     sidecar: ControlledSidecar,
 ) -> None:
-    plan = replace(open_plan(sidecar.address, rate_per_s=300, duration_s=0.3), in_flight_max=7)
+    plan = replace(open_plan(sidecar.address, rate_per_s=90), in_flight_max=7)
     sidecar.gate.clear()
     sender = Sender(plan, 2, 3)
     await sender.open()
