@@ -267,11 +267,6 @@ def test_index_calls_wait_as_the_plan_says(wait: WaitMode, value: types_pb2.Wait
     assert [request.wait for request in sent] == [value] * 3
 
 
-def test_a_way_to_wait_that_the_protocol_does_not_have_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="wait"):
-        CallSequence(Workload(wait=WaitMode.ACCEPTED), 0, 1)
-
-
 def test_preparation_is_split_without_loss_and_the_same_for_any_number_of_processes() -> None:
     workload = Workload(resources=7, messages_before=230, threads=4)
 

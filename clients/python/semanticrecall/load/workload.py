@@ -105,7 +105,7 @@ class CallSequence(Iterator[Call]):
 
     Raises:
         InvalidArgumentError: recalls of a thread are wanted of resources whose threads are not
-            known, or the server has no such way to wait.
+            known.
     """
 
     def __init__(self, workload: Workload, worker: int, workers: int) -> None:
@@ -128,7 +128,7 @@ class CallSequence(Iterator[Call]):
             for before, after in workload.message_range
             for top_k in workload.top_k
         )
-        self._wait = wait_value(workload.wait)
+        self._wait = _WAITS[workload.wait]
         self._asked = Remembered()
         self._indexed_threads = Remembered()
         self._texts = itertools.count()
@@ -198,18 +198,6 @@ class CallSequence(Iterator[Call]):
     def _name(self) -> str:
         sender = self._workers * PROCESSES_MAX + self._worker - PROCESSES_MAX
         return name(next(self._texts) * _SENDERS + sender, self._names_offset)
-
-
-def wait_value(wait: WaitMode) -> types_pb2.Wait:
-    """As it is sent.
-
-    Raises:
-        InvalidArgumentError: the protocol has no such way to wait.
-    """
-    value = _WAITS.get(wait)
-    if value is None:
-        raise InvalidArgumentError.of("wait", "must be durable or searchable")
-    return value
 
 
 def resource_id(workload: Workload, number: int) -> str:
