@@ -49,7 +49,6 @@ class Arrivals(StrEnum):
 class WaitMode(StrEnum):
     """What an Index call waits for."""
 
-    ACCEPTED = "accepted"
     DURABLE = "durable"
     SEARCHABLE = "searchable"
 
