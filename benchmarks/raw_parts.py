@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
@@ -67,10 +67,13 @@ class RawScan:
     """An int8 scan for the 20 nearest of `rows` random unit vectors: one FAISS call."""
 
     def __init__(self, rows: int, *, seed: int) -> None:
+        # Not in processes that only embed: their memory is measured.
+        import faiss
+
         rng = np.random.default_rng(seed)
         vectors = rng.standard_normal((rows, DIMENSIONS), dtype=np.float32)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        self._index = faiss.IndexScalarQuantizer(
+        self._index: Any = faiss.IndexScalarQuantizer(
             DIMENSIONS, faiss.ScalarQuantizer.QT_8bit_direct_signed, faiss.METRIC_INNER_PRODUCT
         )
         faiss.omp_set_num_threads(1)

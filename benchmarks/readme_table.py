@@ -157,9 +157,10 @@ def _footprint(beside: Mapping[str, Any]) -> Row:
     messages = sum(map(int, config["sizes"].split(",")))
     messages += config["crowd_users"] * config["crowd_messages"]
     return Row(
-        f"memory; disk, with {messages:,} messages, in MB",
+        f"memory (without mapped files); disk, with {messages:,} messages, in MB",
         {
-            row["system"]: f"{row['resident_mb']:.0f}; {row['disk_mb']:.0f}"
+            row["system"]: f"{row['resident_mb']:.0f} ({row['anonymous_mb']:.0f}); "
+            f"{row['disk_mb']:.0f}"
             for row in beside["tables"]["footprint"]
         },
     )

@@ -17,14 +17,16 @@ the vectors are those of our model for all. Each library has as many threads as 
              process; "with neighbours" is its default answer: a message before and after each hit,
              and a text for the prompt. The other systems have no such thing.
              recall_share: of the exact top 10, by brute force in float32, how many were found.
-             ratio: p50 / that of SemanticRecall. Calls may be fewer: see `--seconds-max`.
-  index      a turn of two messages, until it is found. `text`: embedding included; `vector`: it
-             brings its vectors, which SemanticRecall does not take; `durable`: until it is on
-             disk, which is as long as an agent has to wait. Their promises differ: see `setups`.
+             ratio: p50 / that of SemanticRecall. The others may get fewer calls: `--seconds-max`.
+  index      a turn of two messages, until it is found. `text`: embedding included, both at once on
+             as many cores as the sidecar does it; `vector`: it brings its vectors, which
+             SemanticRecall does not take; `durable`: until it is on disk, which is as long as an
+             agent has to wait. Their promises differ: see `setups`.
              found_share: of the turns, how many were found by their own vector by the next
              question; of `durable`, within 5 s.
   footprint  resident: the process that holds the index, after all questions; the model is in it,
-             for all, and of SemanticRecall the sidecar counts and not its client. load: with the
+             for all, and of SemanticRecall the sidecar counts and not its client. anonymous: the
+             part of it that is no mapped file, which the kernel could drop. load: with the
              vectors given, to SemanticRecall through its store, since its contract takes texts.
              disk: blocks of all files, after the load. restart: from starting a process to its
              first answer to a text, model loaded; files are in the system's cache.
@@ -106,7 +108,7 @@ class Config:
     crowd_messages: int = flag(200, "messages of each of them", _count)
     top_k: int = flag(10, "messages to find", _count)
     calls: int = flag(200, "questions of each kind to each system and user", _count)
-    seconds_max: int = flag(6, "of questions to a system at one point, all together", _count)
+    seconds_max: int = flag(6, "of questions to each of the others at one point", _count)
     turns: int = flag(100, "turns of each kind that are indexed", _count)
     seed: int = flag(7, "of texts, questions and turns")
 
@@ -159,6 +161,7 @@ def _footprint(contender: Contender) -> dict[str, Any]:
     return {
         "system": contender.name,
         "resident_mb": contender.resident_bytes / MEGABYTE,
+        "anonymous_mb": contender.anonymous_bytes / MEGABYTE,
         "disk_mb": contender.disk_bytes / MEGABYTE,
         "load_messages_per_s": contender.load_messages_per_s,
         "restart_s": contender.restart_s,
@@ -222,7 +225,9 @@ def _measure_all(run: Run, directory: Path) -> Result:
                 digest.add(ids)
     for contender in run.alive():
         with contender.measured():
-            contender.resident_bytes = contender.ask("memory")
+            memory = contender.ask("memory")
+            contender.resident_bytes = memory["bytes"]
+            contender.anonymous_bytes = memory["anonymous_bytes"]
     print("indexing turns", flush=True)
     result.tables["index"] = index_in_turns(run, rng)
     result.tables["footprint"] = [_footprint(contender) for contender in run.alive()]

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from benchmarks import corpus
 from benchmarks.competitors.port import Rows
 
-FORMAT = 1
+FORMAT = 2
 CROWD, QUESTIONS, TURNS = "crowd", "questions", "turns"
 BATCH_MESSAGES = 1_000
 PROGRESS_TEXTS = 10_000
@@ -231,12 +231,18 @@ def prepare(directory: Path, plan: Plan, generation: str, embed: Embed) -> Made:
     embedded = 0
     started = time.perf_counter()
     for name, (made_of, texts) in sets.items():
-        account = {"format": FORMAT, "generation": generation, "name": name, **made_of}
+        found = texts()
+        account = {
+            "format": FORMAT,
+            "generation": generation,
+            "name": name,
+            **made_of,
+            "texts": hashlib.sha256(json.dumps(found).encode()).hexdigest(),
+        }
         written = json.dumps(account, sort_keys=True)
         file = directory / f"{name}-{hashlib.sha256(written.encode()).hexdigest()[:16]}.npy"
         files[name] = str(file)
         if not file.with_suffix(".json").exists():
-            found = texts()
             np.save(file, _embed_all(name, found, embed))
             file.with_suffix(".json").write_text(written + "\n")
             embedded += len(found)

@@ -9,7 +9,11 @@ Calls are timed in here, so that what the pipe costs is in no figure.
             installed}
 
 The process ends when its input ends. A question to a system that does not embed texts is embedded
-here, within the time that is measured; so are the texts of a turn.
+here, within the time that is measured; so are the texts of a turn, on as many cores as the sidecar
+embeds them.
+
+It is the first of a process group of its own: Ctrl-C reaches the one who asks alone, who ends it in
+order, and what it started (our sidecar) ends with it, even where it was killed.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -30,11 +35,11 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.competitors.port import EmbedsTexts, Found, Rows, System
-from benchmarks.measure import resident_bytes, timed
+from benchmarks.measure import Resident, timed
 from benchmarks.side_by_side_data import QUESTIONS, Data, Embed
+from semanticrecall_core.embedding.threads import worker_threads
 
 ROOT = Path(__file__).parents[1]
 LOAD_SECONDS_MAX = 1_800.0
@@ -77,6 +82,7 @@ class SystemProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self._opening: dict[str, Any] = {
             "module": module,
@@ -125,7 +131,7 @@ class SystemProcess:
         if not select.select([answers], [], [], timeout_s)[0]:
             raise SystemFailedError(f"`{do}` took longer than {timeout_s:g} seconds")
         line = answers.readline()
-        if not line:
+        if not line.endswith("\n"):  # none, or half of one
             raise SystemFailedError(f"its process ended in `{do}`")
         answer = json.loads(line)
         if "error" in answer:
@@ -145,6 +151,9 @@ class SystemProcess:
                 self._process.wait(STOP_SECONDS_MAX)
             finally:
                 self._process.kill()  # nothing where it has ended
+        finally:
+            with suppress(ProcessLookupError):  # nothing of it is left
+                os.killpg(self._process.pid, signal.SIGKILL)
         if self._process.stdout is not None:
             self._process.stdout.close()
 
@@ -156,6 +165,7 @@ class _Calls:
         self._system: System | None = None
         self._data: Data | None = None
         self._embed: Embed | None = None
+        self._threads = ThreadPoolExecutor(worker_threads())
         self._questions: list[str] = []
 
     def open(self, *, module: str, directory: str, data: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +200,7 @@ class _Calls:
         def recall() -> list[Found]:
             if isinstance(system, EmbedsTexts):
                 return system.recall(user, question, top_k, neighbours=neighbours)
-            vector = self._vector(question) if isinstance(question, str) else question
+            vector = self._model()(question) if isinstance(question, str) else question
             return system.search(user, vector, top_k)
 
         seconds, found = timed(recall)
@@ -231,12 +241,11 @@ class _Calls:
             if time.monotonic() >= deadline:
                 return False
 
-    def memory(self) -> int:
-        """Resident bytes, now, of the process in which the system works."""
+    def memory(self) -> dict[str, int]:
+        """The fields of `Resident`, now, of the process in which the system works."""
         system, _ = self._opened()
-        if isinstance(system, EmbedsTexts):
-            return resident_bytes(system.process_id)
-        return resident_bytes(os.getpid())
+        own = system.process_id if isinstance(system, EmbedsTexts) else os.getpid()
+        return asdict(Resident.of(own))
 
     def close(self) -> float:
         """Close the system, if it is open; returns how long that took."""
@@ -249,15 +258,15 @@ class _Calls:
         return self._system, self._data
 
     def _with_own_vectors(self, rows: Rows) -> Rows:
-        return replace(rows, vectors=np.stack([self._vector(text) for text in rows.texts]))
+        return replace(rows, vectors=np.stack(list(self._threads.map(self._model(), rows.texts))))
 
-    def _vector(self, text: str) -> NDArray[np.float32]:
+    def _model(self) -> Embed:
         if self._embed is None:
             # Not before: it sets OMP_NUM_THREADS, which the system's libraries must not see.
             from benchmarks.raw_parts import RawEmbed
 
             self._embed = RawEmbed()
-        return self._embed(text)
+        return self._embed
 
 
 def _answer(calls: _Calls, line: str) -> dict[str, Any]:
