@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import ROOT
+from benchmarks.processes import end_in_order_when_told, run_to_end
 
 NAMES = (
     "hot_path",
@@ -48,15 +47,10 @@ def run_benchmark(name: str, flags: Sequence[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as directory:
         file = Path(directory, "result.json")
         print(f"\n== {name} {' '.join(flags)}", flush=True)
-        done = subprocess.run(
-            [sys.executable, "-m", f"benchmarks.{name}", *flags, "--json", str(file)],
-            cwd=ROOT,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=BENCHMARK_SECONDS_MAX,
-        )
-        if done.returncode != 0:
-            return {"script": name, "error": f"exit status {done.returncode}"}
+        arguments = ["-m", f"benchmarks.{name}", *flags, "--json", str(file)]
+        status = run_to_end(arguments, BENCHMARK_SECONDS_MAX)
+        if status != 0:
+            return {"script": name, "error": f"exit status {status}"}
         result: dict[str, Any] = json.loads(file.read_text())
         return result
 
@@ -88,6 +82,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all results to this file")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     arguments = parser.parse_args()
+    end_in_order_when_told()
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as temporary:
         stores = (arguments.data_dir or Path(temporary)).resolve()

@@ -39,6 +39,7 @@ from typing import Any
 from benchmarks.calibration import PARTS, Libraries
 from benchmarks.key_figures import FIGURES, Figure, Round, Work, measure_round, prepare
 from benchmarks.noise_bounds import FALSE_ALARM_SHARE, REPEATS_MIN, Change, Verdict, change
+from benchmarks.processes import end_in_order_when_told
 from benchmarks.report import Result, as_json, flag, text_of
 from benchmarks.store_builder import stores_in
 
@@ -114,7 +115,7 @@ def baseline_of(
         "format": FORMAT,
         "machine": about["machine"],
         "versions": about["versions"],
-        "command": f"{about['command']} --write-baseline",
+        "command": f"{about['command']} --write-baseline --repeats {len(runs)}",
         "config": about["config"],
         "figures": figures,
         "parts_ms": {
@@ -213,11 +214,13 @@ def _report(path: Path, run: Sequence[Round], config: Config, smoke: bool) -> di
         result.figures["share of checks that report a change falsely, at most"] = FALSE_ALARM_SHARE
         for number, difference in enumerate(baseline.differences(now)):
             result.figures[f"not as in the baseline ({number + 1})"] = difference
+        if baseline.written["answers_digest"] != result.digest:
+            result.figures["answers"] = "not those of the baseline: more than speed has changed"
     result.tables["figures"] = rows(run, baseline, changes)
     result.tables["parts"] = [
         {"part": part, "ms": 1000 * median(one.seconds[part] for one in run)} for part in PARTS
     ]
-    return as_json("check", config, result, smoke=smoke)
+    return as_json("check", config, result, smoke=SMOKE if smoke else None)
 
 
 def _arguments() -> argparse.Namespace:
@@ -235,8 +238,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="a run of seconds, for tests")
     parser.add_argument("--json", type=Path, help="also write the result to this file")
     arguments = parser.parse_args()
-    if arguments.write_baseline and not arguments.add and arguments.repeats < REPEATS_MIN:
+    adds = arguments.add and arguments.baseline.exists()
+    if arguments.write_baseline and not adds and arguments.repeats < REPEATS_MIN:
         parser.error(f"--repeats: a baseline has at least {REPEATS_MIN} runs")
+    if arguments.write_baseline and arguments.smoke and arguments.baseline == BASELINE:
+        parser.error("--smoke: the project's baseline is of a full run; name another file")
+    if arguments.json is not None and not arguments.json.parent.is_dir():
+        parser.error(f"--json: there is no directory {arguments.json.parent}")
     return arguments
 
 
@@ -252,6 +260,7 @@ def _config(arguments: argparse.Namespace) -> Config:
 def main() -> int:
     """Command line; returns the exit status."""
     arguments = _arguments()
+    end_in_order_when_told()
     config = _config(arguments)
     with stores_in(arguments.data_dir) as stores:
         prepare(stores, config.work())

@@ -119,8 +119,8 @@ class Round:
 def prepare(directory: Path, work: Work) -> None:
     """The store that every round copies, with snapshots, in `directory`/check."""
     plan = [ResourcePlan(RESOURCE, work.messages, work.seed)]
-    if build(directory / "check", plan):
-        make_snapshots(directory / "check")
+    build(directory / "check", plan)
+    make_snapshots(directory / "check")  # each time: a run that was broken off may have left none
     forget_cached_vectors(directory / "check")
 
 

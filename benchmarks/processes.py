@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -10,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -71,6 +74,36 @@ def echo(directory: Path, answer_bytes: int) -> Iterator[str]:
         with grpc.insecure_channel(address, options=_CHANNEL) as channel:
             grpc.channel_ready_future(channel).result(START_SECONDS_MAX)
         yield address
+
+
+def end_in_order_when_told() -> None:
+    """SIGTERM then does as Ctrl-C: what it runs is stopped, what is temporary removed."""
+    signal.signal(signal.SIGTERM, _end_in_order)
+
+
+def _end_in_order(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: it is about to end
+    raise SystemExit(128 + number)
+
+
+def run_to_end(arguments: Sequence[str], seconds_max: float) -> int:
+    """Run a benchmark; its exit status.
+
+    Where the wait for it is broken off it is told to stop, and has time for that: it stops what it
+    has started. It is in a process group of its own, so that Ctrl-C does not interrupt that.
+    """
+    command = [sys.executable, *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return process.wait(seconds_max)
+    except BaseException:
+        process.terminate()
+        try:
+            process.wait(2 * STOP_SECONDS_MAX)
+        finally:
+            with suppress(ProcessLookupError):  # nothing of it is left
+                os.killpg(process.pid, signal.SIGKILL)
+        raise
 
 
 @contextmanager

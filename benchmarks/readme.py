@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bars import run_benchmark
-from benchmarks.processes import ROOT
+from benchmarks.processes import ROOT, end_in_order_when_told
 from benchmarks.readme_table import SCRIPTS, Results, ResultsDoNotMatchError, block_of
 
 README = ROOT / "README.md"
@@ -132,6 +132,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
     arguments = _arguments(given)
+    end_in_order_when_told()
     if arguments.source is not None:
         write(stored(arguments.source), arguments.source, arguments.readme)
         return 0

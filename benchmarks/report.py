@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from benchmarks.measure import Latency, machine
+from benchmarks.processes import end_in_order_when_told
 
 LIBRARIES = ("grpcio", "protobuf", "faiss-cpu", "onnxruntime", "apsw")
 DIGEST_DIGITS = 16
@@ -144,12 +145,18 @@ class Digest:
         return self._hash.hexdigest()[:DIGEST_DIGITS]
 
 
-def as_json(script: str, config: Config, result: Result, *, smoke: bool = False) -> dict[str, Any]:
-    """The result as it is written."""
+def as_json(
+    script: str, config: Config, result: Result, *, smoke: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The result as it is written.
+
+    Args:
+        smoke: of a smoke run, what `--smoke` sets.
+    """
     return {
         "script": script,
-        "command": _command(script, config),
-        "smoke": smoke,
+        "command": _command(script, config, smoke),
+        "smoke": smoke is not None,
         "machine": machine(),
         "versions": {name: version(name) for name in LIBRARIES},
         "config": _plain(dataclasses.asdict(config)),
@@ -222,10 +229,13 @@ def run_script(
         parser.add_argument("--smoke", action="store_true", help="a run of seconds, for tests")
     chosen = vars(parser.parse_args())
     file: Path | None = chosen.pop("json")
-    is_smoke = bool(chosen.pop("smoke", False))
-    config = config_class(**{**(smoke or {} if is_smoke else {}), **chosen})
+    if file is not None and not file.parent.is_dir():
+        parser.error(f"--json: there is no directory {file.parent}")
+    smoke = smoke or {} if chosen.pop("smoke", False) else None
+    config = config_class(**{**(smoke or {}), **chosen})
     script = Path(inspect.getfile(config_class)).stem
-    written = as_json(script, config, measure(config), smoke=is_smoke)
+    end_in_order_when_told()
+    written = as_json(script, config, measure(config), smoke=smoke)
     print(text_of(written))
     if file is not None:
         file.write_text(json.dumps(written, indent=2) + "\n")
@@ -236,14 +246,14 @@ def flag(default: Any, help_text: str, type_: Callable[[str], Any] = int) -> Any
     return dataclasses.field(default=default, metadata={"help": help_text, "type": type_})
 
 
-def _command(script: str, config: Config) -> str:
-    """What repeats a run: the flags that are not as they are by default."""
+def _command(script: str, config: Config, smoke: Mapping[str, Any] | None) -> str:
+    """What repeats a run: the flags that are not as they are without them."""
     parts = [f"python -m benchmarks.{script}"]
     for field_ in dataclasses.fields(config):
         value = getattr(config, field_.name)
-        if value != field_.default:
+        if value != (smoke or {}).get(field_.name, field_.default):
             parts.append(f"--{field_.name.replace('_', '-')} {shlex.quote(str(value))}")
-    return " ".join(parts)
+    return " ".join(parts if smoke is None else [*parts, "--smoke"])
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -309,8 +309,8 @@ def measure(config: Config) -> Result:
     with stores_in(config.data_dir) as directory:
         store = directory / "by_size"
         say(f"a store with resources of {config.sizes} messages")
-        if build(store, plan):
-            make_snapshots(store)
+        build(store, plan)
+        make_snapshots(store)
         forget_cached_vectors(store)
         with processes.sidecar(store, *QUIET) as (address, _):
             asked = _measure_points(address, config, points)

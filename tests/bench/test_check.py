@@ -163,6 +163,39 @@ def test_a_baseline_is_written_and_added_to(
     assert "another machine" in capsys.readouterr().out
 
 
+def test_other_answers_than_the_baseline_s_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--baseline", str(stored(tmp_path / "baseline.json")))
+    assert call(monkeypatch, [a_round()] * 3, *flags) == 0
+    assert "more than speed" not in capsys.readouterr().out
+    other = replace(a_round(), digest="e" * 16)
+    assert call(monkeypatch, [other] * 3, *flags) == 0
+    assert "more than speed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--write-baseline", "--repeats", "5"), "--smoke"),  # into the project's
+        (("--write-baseline", "--repeats", "1", "--add", "--baseline", "none.json"), "--repeats"),
+        (("--json", "not-there/result.json"), "--json"),
+    ],
+)
+def test_what_would_be_lost_or_overwritten_is_refused_before_it_is_measured(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        call(monkeypatch, [], *flags)
+    assert ended.value.code == 2
+    assert f"error: {said}" in capsys.readouterr().err
+
+
 def test_rounds_that_answer_differently_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
