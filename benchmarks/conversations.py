@@ -3,7 +3,7 @@
 They are read from a file that the user names; none is shipped. It has the turns, questions and ids
 of LoCoMo (Maharana et al., 2024), reshaped: a JSON list of
 
-  conversation   its name
+  conversation   its name, of which there is one in the file
   sessions       [{session: number, date_time: "1:56 pm on 8 May, 2023", turns: [{id, speaker, text,
                  caption?}]}]; a caption describes a picture that was shared; ids are unique in the
                  conversation
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,21 +98,37 @@ def read_conversations(path: Path) -> list[Conversation]:
     """All of a file.
 
     Raises:
-        ValueError: it is not of the shape above, or too large.
+        ValueError: it is not of the shape above, or too large; a name or an id is there twice.
     """
     if path.stat().st_size > FILE_BYTES_MAX:
         raise ValueError(f"conversations: a file of more than {FILE_BYTES_MAX:,} bytes")
     try:
-        return [_conversation(one) for one in json.loads(path.read_bytes())]
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        found = [_conversation(one) for one in json.loads(path.read_bytes())]
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(
             "conversations: not a JSON list of conversations with sessions and questions; "
             "the shape is described in benchmarks/conversations.py"
         ) from error
+    # One would take the other's place where it is indexed.
+    if _some_twice(one.name for one in found):
+        raise ValueError("conversations: two of them have one name")
+    if any(_some_twice(turn.id for turn in one.turns()) for one in found):
+        raise ValueError("conversations: two turns of one have the same id")
+    return found
+
+
+def _some_twice(names: Iterable[str]) -> bool:
+    return max(Counter(names).values(), default=0) > 1
 
 
 def evidence_ids(strings: list[str]) -> tuple[str, ...]:
-    """The ids in all strings, in order, each once; what is no id is left out."""
+    """The ids in all strings, in order, each once; what is no id is left out.
+
+    Raises:
+        TypeError: it is no list of strings.
+    """
+    if isinstance(strings, str):
+        raise TypeError("evidence is a list")
     return tuple(dict.fromkeys(id_ for one in strings for id_ in TURN_ID.findall(one)))
 
 

@@ -11,7 +11,8 @@ Every question is recalled in every mode with top_k 50 and no neighbours:
 
   quality   evidence recall at 1, 5, 10 and 20: the share of a question's evidence among the first
             k hits; mean reciprocal rank of the first hit that is evidence (0 where none of 50 is);
-            by category, for 1 to 4 together, and for all; means over questions with evidence
+            by category, for 1 to 4 together, and for all; means over questions with evidence.
+            Evidence that no turn has counts as not found; a figure says how much there is
   answers   the share of the evidence in an answer of a shape, hits and neighbours, and its tokens
             as the model's tokenizer counts "author: text": 5 hits with 2 neighbours on each side as
             the sidecar gives them, hits alone up to a budget, and hits with their 2 neighbours up
@@ -205,6 +206,17 @@ def modes_there(
         else:
             there[name] = mode
     return there
+
+
+def ids_not_there(conversations: Sequence[Conversation]) -> int:
+    """Ids of evidence, of all questions, that are not among the turns: nobody can find them."""
+    return sum(
+        id_ not in there
+        for one in conversations
+        for there in [{turn.id for turn in one.turns()}]
+        for question in one.questions
+        for id_ in question.evidence
+    )
 
 
 class _Asking:
@@ -420,7 +432,7 @@ def measure(config: Config) -> Result:
     ]
     if not conversations:
         return Result(skipped="no conversations: the file has no question with evidence")
-    result = Result()
+    result = Result(figures={"ids of evidence that no turn has": ids_not_there(conversations)})
     _measure(conversations, config, result)
     return result
 

@@ -185,6 +185,46 @@ def test_dates_of_sessions_are_read(text: str, expected: tuple[int, ...] | None)
     assert parsed_date(text) == wanted
 
 
+def a_file(path: Path, *names: str, ids: tuple[str, ...] = ("D1:1",), evidence: Any = ()) -> Path:
+    """Conversations of these names, each of one session and one question."""
+    turns = [{"id": id_, "speaker": "Ann", "text": "My boat is red."} for id_ in ids]
+    asked = {"question": "What colour is the boat?", "category": 4, "evidence": evidence}
+    path.write_text(
+        json.dumps(
+            [
+                {
+                    "conversation": name,
+                    "sessions": [{"session": 1, "turns": turns}],
+                    "questions": [asked],
+                }
+                for name in names
+            ]
+        )
+    )
+    return path
+
+
+def test_names_and_ids_that_are_there_twice_are_refused(tmp_path: Path) -> None:
+    """They would replace each other in the sidecar, and figures would be of half the turns."""
+    file = tmp_path / "conversations.json"
+    assert len(read_conversations(a_file(file, "one", "two", ids=("D1:1", "D1:2")))) == 2
+    with pytest.raises(ValueError, match="one name"):
+        read_conversations(a_file(file, "one", "one"))
+    with pytest.raises(ValueError, match="same id"):
+        read_conversations(a_file(file, "one", ids=("D1:1", "D1:1")))
+
+
+def test_evidence_that_is_no_list_is_refused(tmp_path: Path) -> None:
+    """Its letters hold no id: the question would be left out without a word."""
+    with pytest.raises(ValueError, match="conversations: not a JSON list"):
+        read_conversations(a_file(tmp_path / "conversations.json", "one", evidence="D1:1"))
+
+
+def test_evidence_that_no_turn_has_is_counted(tmp_path: Path) -> None:
+    file = a_file(tmp_path / "conversations.json", "one", "two", evidence=["D1:1; D1:2", "D9:9"])
+    assert quality.ids_not_there(read_conversations(file)) == 4
+
+
 @pytest.mark.parametrize("content", ["{", "[1]", '[{"conversation": "x"}]', '{"a": 1}'])
 def test_a_file_of_another_shape_is_refused(content: str, tmp_path: Path) -> None:
     file = tmp_path / "conversations.json"
