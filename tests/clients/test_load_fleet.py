@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,10 @@ from semanticrecall.connection import connection
 from semanticrecall.load import fleet as fleet_module
 from semanticrecall.load.fleet import Fleet, SendingError
 from semanticrecall.load.loops import StageTask
-from semanticrecall.load.measured import Operation, WorkerSecond
+from semanticrecall.load.measured import Operation, WorkerSecond, WorkerStage
 from semanticrecall.load.plan import LoadPlan, Stage
 from support.fake_sidecar import Shelf, fake_sidecar
-from support.loads import plan, work
+from support.loads import plan, work, worker_second
 
 TOKEN = "a-token-that-nobody-may-see"
 Heard = list[tuple[int, WorkerSecond]]
@@ -31,10 +32,10 @@ def never() -> bool:
     return False
 
 
-def task(workers: int, duration_s: float = 1.0, **fields: float) -> Callable[[int], StageTask]:
+def task(workers: int, duration_s: float = 0.4, **fields: float) -> Callable[[int], StageTask]:
     def of(worker: int) -> StageTask:
         return StageTask(
-            stage=Stage(rate_per_s=40, duration_s=duration_s),
+            stage=Stage(rate_per_s=100, duration_s=duration_s),
             number=1,
             worker=worker,
             workers=workers,
@@ -56,7 +57,7 @@ def test_all_send_their_part_of_one_schedule(load: LoadPlan, shelf: Shelf) -> No
     with Fleet(load, 2, lambda worker, second: heard.append((worker, second)), never) as fleet:
         fleet.open()
         parts = fleet.run(task(2))
-        again = fleet.run(task(2, duration_s=0.5))
+        again = fleet.run(task(2, duration_s=0.2))
     assert [part.worker for part in parts] == [0, 1]
     assert [part.scheduled for part in parts] == [20, 20]
     assert [part.finished for part in again] == [10, 10]
@@ -86,20 +87,19 @@ def test_processes_are_gone_afterwards_and_show_no_token(load: LoadPlan) -> None
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
-def test_ctrl_c_of_the_terminal_does_not_reach_them(load: LoadPlan) -> None:
+def test_signals_that_the_first_one_sees_to_do_not_reach_them(load: LoadPlan) -> None:
     def interrupt_all(worker: int, second: WorkerSecond) -> None:
         for pid in fleet.pids:
             assert pid is not None
-            os.kill(pid, signal.SIGINT)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                os.kill(pid, number)
 
     with Fleet(load, 2, interrupt_all, never) as fleet:
-        for pid in fleet.pids:
-            # Before it can say anything about signals.
-            assert pid is not None
-            os.kill(pid, signal.SIGINT)
+        # Before they can say anything about signals.
+        interrupt_all(0, worker_second(0))
         fleet.open()
-        parts = fleet.run(task(2, duration_s=1.5))
-    assert [part.finished for part in parts] == [30, 30]
+        parts = fleet.run(task(2, duration_s=1.2))
+    assert [part.finished for part in parts] == [60, 60]
 
 
 def test_a_stop_ends_the_stage_with_what_there_is(load: LoadPlan, shelf: Shelf) -> None:
@@ -132,6 +132,24 @@ def test_a_killed_process_ends_the_stage(load: LoadPlan) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+def test_calls_that_could_not_be_sent_may_take_long_to_count(
+    load: LoadPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def listen(fleet: Fleet, until: float, drain_s: float) -> list[WorkerStage]:
+        waits.append(until - time.monotonic())
+        return []
+
+    monkeypatch.setattr(Fleet, "_listen", listen)
+    with Fleet(load, 1, lambda worker, second: None, never) as fleet:
+        stage = Stage(rate_per_s=100_000, duration_s=1_000)
+        for calls_max in (1, 100_000_000):
+            fleet.run(lambda w, most=calls_max: replace(task(1)(w), stage=stage, calls_max=most))
+    # Some 0.5 us each on a quick machine.
+    assert waits[1] - waits[0] > 100_000_000 * 1e-6
+
+
 def test_a_process_that_cannot_connect_says_so(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/nobody.sock"
     absent = plan(address, connection=connection(address, {"connect_timeout": 0.2}))
@@ -145,7 +163,7 @@ def test_a_process_that_cannot_connect_says_so(tmp_path: Path) -> None:
 def test_a_defect_in_a_process_is_told_by_its_place(load: LoadPlan) -> None:
     def without_a_stage(worker: int) -> StageTask:
         given = task(1)(worker)
-        object.__setattr__(given, "calls_max", None)
+        object.__setattr__(given, "ramp_s", None)
         return given
 
     with Fleet(load, 1, lambda worker, second: None, never) as fleet:
@@ -159,15 +177,13 @@ def test_a_process_that_does_not_answer_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(fleet_module, "MARGIN_SECONDS", 0.5)
 
-    def halt(worker: int, second: WorkerSecond) -> None:
-        pid = fleet.pids[0]
+    with Fleet(load, 1, lambda worker, second: None, never) as fleet:
+        fleet.open()
+        (pid,) = fleet.pids
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-
-    with Fleet(load, 1, halt, never) as fleet:
-        fleet.open()
         with pytest.raises(SendingError, match="sending process 1 did not end its stage in time"):
-            fleet.run(task(1, duration_s=2.0, drain_s=0.5))
+            fleet.run(task(1, duration_s=0.1, drain_s=0.1))
 
 
 ORPHANS = """
@@ -226,8 +242,8 @@ def test_a_server_that_goes_away_is_no_end_of_the_fleet(tmp_path: Path) -> None:
 
     with Fleet(plan(address), 1, leave, never) as fleet:
         fleet.open()
-        (part,) = fleet.run(task(1, duration_s=2.0))
+        (part,) = fleet.run(task(1, duration_s=1.5))
     errors = {name: found.errors for name, found in part.operations.items()}
-    assert part.scheduled == part.finished == 80
+    assert part.scheduled == part.finished == 150
     assert sum(sum(codes.values()) for codes in errors.values()) > 0
     assert {code for codes in errors.values() for code in codes} <= {"UNAVAILABLE", "CANCELLED"}

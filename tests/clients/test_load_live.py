@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 
 import pytest
@@ -88,3 +89,32 @@ def test_on_a_terminal_it_is_drawn_in_place_and_goes() -> None:
     assert "something else" in written.getvalue()
     # What was drawn last is wiped out, line by line.
     assert written.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+class Gone(io.StringIO):
+    """A pipe that nobody reads any more, or a terminal that was closed."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_where_nobody_reads_it_is_silent_and_goes_on(is_terminal: bool) -> None:
+    asked: list[None] = []
+
+    class Closed(Console):
+        def on_broken_pipe(self) -> None:
+            asked.append(None)
+            raise OSError(errno.EIO, "closed")
+
+    console = Closed(file=Gone(), width=80, force_terminal=is_terminal)
+    with LiveObserver(console) as observer:
+        observer.phase("100 calls/s", seconds=30.0, processes=1)
+        observer.second(0, worker_second(0, [1_000] * 30))
+        observer.note("something else")
+        observer.phase("cleaning up")
+    # Not rich's own way out, where lines are written: it ends the program.
+    assert bool(asked) == is_terminal

@@ -114,6 +114,18 @@ def test_it_ends_early_where_the_load_does(preparer: Callable[..., Preparer], sh
     found = made.run(nothing)
     assert 0 < found.messages == len(shelf.messages) < 2_000 * 230
     assert {owner for owner, _ in shelf.messages} <= made.written
+    assert not made.cut_off
+
+
+def test_answers_are_not_waited_for_long_once_the_load_shall_end(
+    preparer: Callable[..., Preparer], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "STOP_SECONDS_MAX", 0.3)
+    shelf.hold = threading.Event()
+    made = preparer(lambda: bool(made.written))
+    assert made.run(nothing).messages == 0
+    assert made.cut_off
+    shelf.hold.set()
 
 
 def test_a_server_that_says_nothing_is_not_waited_for(

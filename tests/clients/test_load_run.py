@@ -20,6 +20,7 @@ from semanticrecall.errors import (
     UnavailableError,
 )
 from semanticrecall.load import run as run_module
+from semanticrecall.load.interruption import Interruption
 from semanticrecall.load.measured import WorkerSecond
 from semanticrecall.load.plan import LoadPlan, Stage
 from semanticrecall.load.result import FindingCode, LoadResult, Percentiles, Schedule, StageResult
@@ -72,7 +73,7 @@ def total(result: LoadResult, operation: str, name: str) -> int:
 
 def test_counts_are_the_server_s_own(server: InProcessServer) -> None:
     told = Told()
-    stages = (Stage(rate_per_s=40, duration_s=1.0), Stage(rate_per_s=80, duration_s=1.0))
+    stages = (Stage(rate_per_s=100, duration_s=0.4), Stage(rate_per_s=200, duration_s=0.4))
     address = address_of(server)
     load = plan(address, workload=work(recall_share=0.6, query_repeat_share=0.5), stages=stages)
     result = run_load(replace(load, processes=2), COMMAND, told)
@@ -90,7 +91,7 @@ def test_counts_are_the_server_s_own(server: InProcessServer) -> None:
     assert calls(server, "Forget") == 4
     assert left(address) == 1
 
-    assert told.phases == ["preparing", "40 calls/s", "80 calls/s", "cleaning up"]
+    assert told.phases == ["preparing", "100 calls/s", "200 calls/s", "cleaning up"]
     assert told.processes == [0, 2, 2, 0]
     assert told.done[-2] == (24, 24)
     assert (result.preparation.messages, result.command) == (24, COMMAND)
@@ -114,9 +115,9 @@ def test_the_target_says_what_the_server_said(server: InProcessServer) -> None:
 def test_a_warm_up_is_not_measured_and_leaves_nothing(server: InProcessServer) -> None:
     address = address_of(server)
     told = Told()
-    load = plan(address, workload=work(recall_share=0.5), warm_up_s=1.0, ramp_s=0.0)
+    load = plan(address, workload=work(recall_share=0.5), warm_up_s=0.4, ramp_s=0.0)
     result = run_load(load, COMMAND, told)
-    assert told.phases == ["preparing", "warm-up", "40 calls/s", "cleaning up"]
+    assert told.phases == ["preparing", "warm-up", "100 calls/s", "cleaning up"]
     assert len(result.stages) == 1
     assert result.stages[0].finished == 40
     assert calls(server, "Recall") + calls(server, "Index") == 80 + 1
@@ -152,7 +153,7 @@ def test_existing_resources_are_only_read(server: InProcessServer) -> None:
     result = run_load(load, COMMAND, told)
     assert total(result, "recall", "hits") == 40
     assert (calls(server, "Index"), calls(server, "Forget")) == (1, 0)
-    assert told.phases == ["40 calls/s"]
+    assert told.phases == ["100 calls/s"]
     assert left(address_of(server)) == 1
     document = str(asdict(result))
     assert OTHERS not in document
@@ -162,7 +163,7 @@ def test_existing_resources_are_only_read(server: InProcessServer) -> None:
 
 
 def test_a_load_ends_after_its_most_calls(server: InProcessServer) -> None:
-    stages = (Stage(rate_per_s=40, duration_s=1.0), Stage(rate_per_s=40, duration_s=600.0)) * 2
+    stages = (Stage(rate_per_s=100, duration_s=0.4), Stage(rate_per_s=100, duration_s=600.0)) * 2
     load = plan(address_of(server), stages=stages, calls_max=60, processes=2)
     result = run_load(load, COMMAND, Observer())
     assert [stage.finished for stage in result.stages] == [40, 20]
@@ -245,13 +246,13 @@ def test_a_killed_process_ends_the_load_and_it_cleans_up(server: InProcessServer
             if self.phases[-1] == "1 calls/s":
                 multiprocessing.active_children()[0].kill()
 
-    stages = (Stage(rate_per_s=40, duration_s=1.0), Stage(rate_per_s=1, duration_s=600.0))
+    stages = (Stage(rate_per_s=100, duration_s=0.4), Stage(rate_per_s=1, duration_s=600.0))
     load = plan(address_of(server), stages=stages, processes=2)
     told = Killer()
     with pytest.raises(LoadEndedError, match=r"sending process \d was killed") as caught:
         run_load(load, COMMAND, told)
     partial = caught.value.result
-    assert [stage.name for stage in partial.stages] == ["40 calls/s"]
+    assert [stage.name for stage in partial.stages] == ["100 calls/s"]
     assert partial.findings[0].code is FindingCode.INTERRUPTED
     assert "was killed (SIGKILL)" in partial.findings[0].text
     assert told.phases[-1] == "cleaning up"
@@ -300,7 +301,7 @@ class Interrupter(Told):
 
 
 def long_plan(address: str, **fields: Any) -> LoadPlan:
-    stages = (Stage(rate_per_s=40, duration_s=1.0), Stage(rate_per_s=50, duration_s=600.0))
+    stages = (Stage(rate_per_s=100, duration_s=0.4), Stage(rate_per_s=50, duration_s=600.0))
     return plan(address, stages=stages, **fields)
 
 
@@ -309,7 +310,7 @@ def test_ctrl_c_gives_what_was_measured_and_cleans_up(server: InProcessServer) -
     told = Interrupter("50 calls/s", seconds=True)
     result = run_load(long_plan(address_of(server), processes=2), COMMAND, told)
     assert signal.getsignal(signal.SIGINT) is before
-    assert [stage.name for stage in result.stages] == ["40 calls/s", "50 calls/s"]
+    assert [stage.name for stage in result.stages] == ["100 calls/s", "50 calls/s"]
     last = result.stages[1]
     assert 0 < last.finished == last.scheduled < 1_000
     assert calls(server, "Recall") + calls(server, "Index") == 40 + last.finished + 1
@@ -318,17 +319,38 @@ def test_ctrl_c_gives_what_was_measured_and_cleans_up(server: InProcessServer) -
     assert left(address_of(server)) == 1
 
 
-@pytest.mark.parametrize("phase", ["preparing", "warm-up", "40 calls/s"])
+@pytest.mark.parametrize("phase", ["preparing", "warm-up", "100 calls/s"])
 def test_ctrl_c_early_on(server: InProcessServer, phase: str) -> None:
     told = Interrupter(phase)
     load = long_plan(address_of(server), warm_up_s=600.0, workload=work(messages_before=200))
-    if phase == "40 calls/s":
+    if phase == "100 calls/s":
         load = replace(load, warm_up_s=0.0)
     result = run_load(load, COMMAND, told)
     assert FindingCode.INTERRUPTED in codes(result)
     assert sum(stage.finished for stage in result.stages) < 40
     assert len(result.stages) <= 1
     assert left(address_of(server)) == 1
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_closed_terminal_and_a_request_to_end_are_ctrl_c(name: str) -> None:
+    number = signal.Signals[name]
+    before = signal.getsignal(number)
+    with Interruption() as interruption:
+        signal.raise_signal(number)
+        assert interruption.requested
+    assert signal.getsignal(number) is before
+
+
+def test_what_nohup_set_stays() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interruption() as interruption:
+            signal.raise_signal(signal.SIGHUP)
+            assert not interruption.requested
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_ctrl_c_ends_at_once_and_says_what_is_left(server: InProcessServer) -> None:
@@ -430,10 +452,10 @@ def test_a_busy_process_is_joined_by_another(
     monkeypatch.setattr(run_module.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(run_module, "ENOUGH_CPU_SHARE", 1e-6)
     told = Told()
-    load = plan(address_of(server), warm_up_s=0.5, processes=0)
+    load = plan(address_of(server), warm_up_s=0.3, processes=0)
     result = run_load(load, COMMAND, told)
     assert told.processes == [0, 1, 2, 2, 0]
-    assert told.phases[1:4] == ["warm-up", "warm-up", "40 calls/s"]
+    assert told.phases[1:4] == ["warm-up", "warm-up", "100 calls/s"]
     assert any("2 processes instead of 1" in note for note in told.notes)
     assert result.stages[0].client.processes == 2
     assert left(address_of(server)) == 1
@@ -445,6 +467,6 @@ def test_settings_hold_no_secret_and_no_name(address: str) -> None:
     found = settings_of(plan(address, connection=given, workload=workload))
     assert not any(secret in str(found) for secret in (TOKEN, "my question", "my user"))
     assert found["calls_max"] == 1_000_000
-    assert found["stages"] == [{"rate_per_s": 40, "in_flight": 0, "duration_s": 1.0}]
+    assert found["stages"] == [{"rate_per_s": 100, "in_flight": 0, "duration_s": 0.4}]
     assert found["workload"]["query_words"] == {"low": 6, "high": 16}
     assert set(found["workload"]) == set(asdict(workload))

@@ -292,6 +292,17 @@ def test_preparation_is_split_without_loss_and_the_same_for_any_number_of_proces
         assert first == [types_pb2.ROLE_USER, types_pb2.ROLE_ASSISTANT] * 2
 
 
+def test_requests_of_long_texts_hold_fewer() -> None:
+    workload = Workload(resources=2, messages_before=100, message_words=Span(20_000, 20_000))
+    requests = list(prepared(workload, 0, 1))
+    # What a server takes by default.
+    assert all(request.ByteSize() < 8 * 1024 * 1024 for request in requests)
+    ids = [(r.resource_id, message.id) for r in requests for message in r.messages]
+    names = list(resource_ids(workload))
+    assert ids == [(name, f"before-{number}") for name in names for number in range(100)]
+    assert all(len(request.messages) > 1 for request in requests)
+
+
 def test_resource_ids_carry_the_prefix() -> None:
     assert list(resource_ids(Workload(resources=3, resource_prefix="x-"))) == ["x-1", "x-2", "x-3"]
 

@@ -28,12 +28,12 @@ PREFIX = "load-test-"
 
 
 def plan(address: str, *, workload: Workload | None = None, **fields: Any) -> LoadPlan:
-    """A plan of one second, 40 calls, one process; `fields` are the plan's."""
+    """A plan of 40 calls in 0.4 seconds, one process; `fields` are the plan's."""
     values: dict[str, Any] = {
         "connection": connection(address, {"timeout": 20.0, "connect_timeout": 5.0}),
         "workload": workload if workload is not None else work(),
         "arrivals": Arrivals.CONSTANT,
-        "stages": (Stage(rate_per_s=40, duration_s=1.0),),
+        "stages": (Stage(rate_per_s=100, duration_s=0.4),),
         "warm_up_s": 0.0,
         "ramp_s": 0.0,
         "processes": 1,
@@ -41,7 +41,7 @@ def plan(address: str, *, workload: Workload | None = None, **fields: Any) -> Lo
     return LoadPlan(**(values | fields))
 
 
-def closed(*in_flight: int, duration_s: float = 1.0) -> dict[str, Any]:
+def closed(*in_flight: int, duration_s: float = 0.4) -> dict[str, Any]:
     """The fields of a closed loop."""
     stages = tuple(Stage(in_flight=number, duration_s=duration_s) for number in in_flight)
     return {"loop": Loop.CLOSED, "stages": stages}

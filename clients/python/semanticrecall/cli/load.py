@@ -58,8 +58,7 @@ def load(flags: LoadFlags) -> None:
     with errors_told("load", flags), flags_named():
         _check_extras(flags)
         plan = plan_of(flags)
-        for name in ("json", "html"):
-            _check_writable(f"--{name}", getattr(flags, name))
+        _check_files(flags)
         raise typer.Exit(_run(flags, plan))
 
 
@@ -75,10 +74,16 @@ def _run(flags: LoadFlags, plan: LoadPlan) -> int:
         return INTERRUPTED
     except LoadEndedError as error:
         result, failure = error.result, error.message
-    written = _write(flags, result)
+    notes, problems = _write_files(flags, result)
+    _show(flags, result)
+    # What is beside the answer comes last: nobody may be there to read it.
+    for note in notes:
+        flags.output.note(note)
     if failure:
-        flags.output.error(f"the load ended early: {failure}")
-    return exit_code(result) if written and not failure else EXIT_ERROR
+        problems.append(f"the load ended early: {failure}")
+    for problem in problems:
+        flags.output.error(problem)
+    return EXIT_ERROR if problems else exit_code(result)
 
 
 def exit_code(result: LoadResult) -> int:
@@ -193,60 +198,82 @@ def _check_extras(flags: LoadFlags) -> None:
         raise typer.Exit(EXIT_USAGE)
 
 
-def _check_writable(flag: str, path: Path | None) -> None:
-    """Find out before the load runs, not after."""
-    if path is None:
-        return
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
-            pass
-    except OSError as error:
-        raise typer.BadParameter(f"{flag}: cannot write {path}: {error.strerror}") from None
+def _check_files(flags: LoadFlags) -> None:
+    """Find out before the load runs what could not be written after it."""
+    for flag, path in (("--json", flags.json), ("--html", flags.html)):
+        if path is None:
+            continue
+        try:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if _is_replaced(path):
+                target = path.resolve()
+                with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}."):
+                    pass
+            elif not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except (OSError, RuntimeError) as error:
+            told = error.strerror if isinstance(error, OSError) else error
+            raise typer.BadParameter(f"{flag}: cannot write {path}: {told}") from None
+    files = [path.resolve() for path in (flags.json, flags.html) if path and _is_replaced(path)]
+    if len(set(files)) < len(files):
+        raise typer.BadParameter("--json and --html: both cannot be one file")
+
+
+def _is_replaced(path: Path) -> bool:
+    """Whether a path is of a plain file, or of none: a pipe or a device is written to as it is."""
+    return path.is_file() or not path.exists()
 
 
 # --- after it ran ---------------------------------------------------------------------------------
 
 
-def _write(flags: LoadFlags, result: LoadResult) -> bool:
-    """Show the result, and write the files; whether all could be written."""
-    document = json.dumps(dataclasses.asdict(result), ensure_ascii=False, allow_nan=False) + "\n"
-    written = True
+def _write_files(flags: LoadFlags, result: LoadResult) -> tuple[list[str], list[str]]:
+    """Write the files that are asked for; notes of those written, and what could not be written."""
+    writers: list[tuple[Path, Callable[[Path], object]]] = []
     if flags.json is not None:
-        written &= _write_file(flags, flags.json, lambda path: _write_text(path, document))
+        writers.append((flags.json, lambda path: path.write_text(_document(result), "utf-8")))
     if flags.html is not None:
         from ..load.html_report import write_html
 
-        written &= _write_file(flags, flags.html, lambda path: write_html(result, path))
+        writers.append((flags.html, lambda path: write_html(result, path)))
+    notes: list[str] = []
+    problems: list[str] = []
+    for file, write in writers:
+        # It could be written before the load. What was measured is shown even where it no more can.
+        try:
+            with _replaced(file) as path:
+                write(path)
+        except OSError as error:
+            problems.append(f"cannot write {file}: {error.strerror}")
+        else:
+            notes.append(f"Wrote {file}.")
+    return notes, problems
+
+
+def _show(flags: LoadFlags, result: LoadResult) -> None:
     if flags.output.as_json:
-        sys.stdout.write(document)
+        sys.stdout.write(_document(result))
     else:
         from .load_shown import show_load
 
         show_load(flags.output, result)
-    return written
 
 
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-
-
-def _write_file(flags: LoadFlags, file: Path, write: Callable[[Path], None]) -> bool:
-    # It could be written before the load. What was measured is shown even where it no more can.
-    try:
-        with _replaced(file) as path:
-            write(path)
-    except OSError as error:
-        flags.output.error(f"cannot write {file}: {error.strerror}")
-        return False
-    flags.output.note(f"Wrote {file}.")
-    return True
+def _document(result: LoadResult) -> str:
+    return json.dumps(dataclasses.asdict(result), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 @contextlib.contextmanager
 def _replaced(path: Path) -> Generator[Path, None, None]:
-    """A file beside it to write, which takes its place when it is whole and on disk."""
+    """A file beside it to write, which takes its place when it is whole and on disk.
+
+    Where it is a link, that of the file it leads to; what is no plain file is written to as it is.
+    """
+    if not _is_replaced(path):
+        yield path
+        return
+    path = path.resolve()
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(descriptor)
     try:

@@ -198,7 +198,8 @@ def lines(flag: str, path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
     try:
-        with path.open(encoding="utf-8") as file:
+        # Some editors begin a file with a byte order mark, which is no part of its first line.
+        with path.open(encoding="utf-8-sig") as file:
             found = tuple(line for line in _stripped(flag, path, file) if line)
     except OSError as error:
         raise typer.BadParameter(f"{flag}: cannot read {path}: {error.strerror}") from None

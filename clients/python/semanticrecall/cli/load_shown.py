@@ -25,6 +25,7 @@ PERCENTILES = (
     ("p99.99", "p99_99"),
     ("max", "max"),
 )
+SHARES_SHOWN_MAX = 8
 SHARES = {
     "answer_cache_hits": "answers from cache",
     "query_cache_hits": "queries from cache",
@@ -120,6 +121,8 @@ def _counts(counts: Mapping[str, int]) -> str:
 def _client(stage: StageResult) -> str:
     client = stage.client
     shares = ", ".join(f"{share:.0%}" for share in client.cpu_shares)
+    if client.processes > SHARES_SHOWN_MAX:
+        shares = f"{min(client.cpu_shares):.0%} to {max(client.cpu_shares):.0%}"
     plural = "es" if client.processes > 1 else ""
     return (
         f"sent by {client.processes} process{plural}, {shares} of a core, event loop late by p99 "

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..errors import SemanticRecallError
+from .interruption import SIGNALS
 from .loops import StageTask
 from .measured import WorkerSecond, WorkerStage
 from .plan import LoadPlan
@@ -33,6 +34,9 @@ OPEN_SECONDS_MAX = 60.0
 # From the order to the begin of a stage: every process has read it by then.
 LEAD_SECONDS = 0.2
 MARGIN_SECONDS = 15.0
+# Calls that were due and could not be sent are counted one by one when a stage has ended: at a rate
+# far beyond what the server answers, these are most of the plan's.
+SECONDS_PER_CALL_LEFT = 2e-6
 CLOSE_SECONDS_MAX = 2.0
 POLL_SECONDS = 0.1
 
@@ -75,8 +79,10 @@ class Failed:
 
 def work(pipe: Connection, plan: LoadPlan, worker: int, workers: int) -> None:
     """What a process that sends does, from its begin to its end."""
-    # Ctrl-C reaches every process of the terminal. What becomes of it is the first one's to say.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # They reach every process of a terminal, or a service. What becomes of them is the first one's
+    # to say, whose end is seen at the pipe.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     try:
         with asyncio.Runner(loop_factory=event_loop) as runner:
             runner.run(_Worker(pipe, plan, worker, workers).live())
@@ -187,7 +193,7 @@ class Fleet:
         self._sending: list[_Sending] = []
 
     def __enter__(self) -> Self:
-        # It blocks and unblocks SIGINT itself when it starts, so it starts before.
+        # It blocks and unblocks signals itself when it starts, so it starts before.
         resource_tracker.ensure_running()
         try:
             with _without_interrupts():
@@ -228,6 +234,7 @@ class Fleet:
     def _kill(self) -> None:
         for sending in self._sending:
             sending.process.kill()
+        for sending in self._sending:
             sending.process.join()
             sending.process.close()
             sending.pipe.close()
@@ -261,7 +268,11 @@ class Fleet:
             given = task(sending.number)
             sending.tell(Begin(given, begin))
             drain_s = max(drain_s, given.drain_s)
-            until = max(until, begin + given.stage.duration_s + given.drain_s + MARGIN_SECONDS)
+            counting_s = SECONDS_PER_CALL_LEFT * min(
+                given.calls_max, given.stage.rate_per_s * given.stage.duration_s
+            )
+            over = begin + given.stage.duration_s + given.drain_s
+            until = max(until, over + counting_s + MARGIN_SECONDS)
         return self._listen(until, drain_s)
 
     def _listen(self, until: float, drain_s: float) -> list[WorkerStage]:
@@ -287,11 +298,11 @@ class Fleet:
 
 @contextmanager
 def _without_interrupts() -> Generator[None, None, None]:
-    """Keep Ctrl-C from processes that begin here until they can say that they do not want it.
+    """Keep signals from processes that begin here until they can say that they do not want them.
 
     They inherit what is blocked. Here it is only put off.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:

@@ -1,4 +1,8 @@
-"""Ctrl-C: the first one asks a load to end and to clean up, a second one ends it at once."""
+"""Ctrl-C: the first one asks a load to end and to clean up, a second one ends it at once.
+
+So do SIGTERM, and SIGHUP, which a terminal sends when it is closed or its connection breaks. Under
+`nohup` SIGHUP stays ignored.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,11 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """What has become of Ctrl-C (and SIGTERM) while it is entered.
+    """What has become of Ctrl-C (SIGTERM, SIGHUP) while it is entered.
 
     On a thread other than the main one, which no signal reaches, only `request` asks.
     """
@@ -31,7 +35,9 @@ class Interruption:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
+            for number in SIGNALS:
+                if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                    continue
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -50,7 +51,11 @@ class LatestSecond:
 
 
 class LiveObserver(Observer):
-    """Shows a load on a console. A context manager: it draws inside, and leaves nothing behind."""
+    """Shows a load on a console. A context manager: it draws inside, and leaves nothing behind.
+
+    Where the console can no more be written (a pipe that nobody reads, a closed terminal), it is
+    silent from then on: the load goes on, and what it wrote is forgotten at its end.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -61,6 +66,7 @@ class LiveObserver(Observer):
         self._latest = LatestSecond(0)
         self._errors: Counter[str] = Counter()
         self._done, self._total = 0, 0
+        self._is_silent = False
         self._live = Live(
             console=console,
             get_renderable=self.drawn,
@@ -72,7 +78,8 @@ class LiveObserver(Observer):
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._live.start()
+            with self._silent_after_failure():
+                self._live.start()
         return self
 
     def __exit__(
@@ -81,7 +88,8 @@ class LiveObserver(Observer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._live.stop()
+        with self._silent_after_failure():
+            self._live.stop()
 
     def phase(self, name: str, *, seconds: float = 0.0, processes: int = 0) -> None:
         """Another part of the load begins."""
@@ -105,7 +113,25 @@ class LiveObserver(Observer):
 
     def note(self, text: str) -> None:
         """Something worth to know: a line that stays."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._print(text)
+
+    def _print(self, line: str) -> None:
+        if self._is_silent:
+            return
+        with self._silent_after_failure():
+            if self._console.is_terminal:
+                self._console.print(line, markup=False, soft_wrap=True)
+            else:
+                # Not by `print`: where a pipe is broken, it gives up stdout too, and the program.
+                self._console.file.write(f"{line}\n")
+                self._console.file.flush()
+
+    @contextmanager
+    def _silent_after_failure(self) -> Generator[None, None, None]:
+        try:
+            yield
+        except OSError:
+            self._is_silent = True
 
     # --- lines, where nothing can be drawn --------------------------------------------------------
 
@@ -116,7 +142,7 @@ class LiveObserver(Observer):
     def _say(self, line: str) -> None:
         if not self._console.is_terminal:
             self._said = time.monotonic()
-            self._console.print(line, markup=False, soft_wrap=True)
+            self._print(line)
 
     # --- and in place, where it can ---------------------------------------------------------------
 

@@ -6,6 +6,7 @@ What a load wrote goes out again resource by resource, so that nothing else is t
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -42,6 +43,8 @@ FAILURES_MAX = 3
 SWEEPS_MAX = 5
 SWEEP_PAUSE_SECONDS = 0.2
 POLL_SECONDS = 0.1
+# For how long answers are waited for once the load shall end: what is ahead may take a minute.
+STOP_SECONDS_MAX = 3.0
 
 Advance = Callable[[int, int], None]
 
@@ -50,10 +53,11 @@ class Preparer:
     """Indexes what a plan wants in the store before anything is measured.
 
     Args:
-        stop: whether to end before all is in; what was sent is answered for, then.
+        stop: whether to end before all is in; what was sent is waited for then, for 3 s.
 
     Attributes:
         written: resources for which anything was sent.
+        cut_off: requests were sent whose answers were not waited for.
     """
 
     def __init__(self, plan: LoadPlan, stop: Callable[[], bool]) -> None:
@@ -64,6 +68,7 @@ class Preparer:
         self._lock = threading.Lock()
         self._calls: list[Any] = []
         self.written: set[str] = set()
+        self.cut_off = False
 
     def run(self, advance: Advance) -> Preparation:
         """Index all of it; returns when it can be found.
@@ -97,12 +102,18 @@ class Preparer:
 
     def _wait(self, streams: list[Future[None]], tick: Callable[[], None]) -> None:
         heard, heard_at = 0, time.monotonic()
+        stop_by = math.inf
         while True:
             done, pending = wait(streams, POLL_SECONDS, FIRST_EXCEPTION)
             for stream in done:
                 stream.result()
             tick()
             if not pending:
+                return
+            if self._stop():
+                stop_by = min(stop_by, time.monotonic() + STOP_SECONDS_MAX)
+            if time.monotonic() > stop_by:
+                self.cut_off = True
                 return
             if self._answered != heard:
                 heard, heard_at = self._answered, time.monotonic()

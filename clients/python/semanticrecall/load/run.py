@@ -158,6 +158,7 @@ class _Load:
             return
         self._observer.phase("preparing")
         self._preparation = self._preparer.run(self._prepared)
+        self._cut_off |= self._preparer.cut_off
         self._shall_stop()
 
     def _prepared(self, done: int, total: int) -> None:

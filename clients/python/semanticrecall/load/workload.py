@@ -36,6 +36,9 @@ from .texts import Chat, name
 REMEMBERED_PER_RESOURCE = 16
 REMEMBERED_RESOURCES_MAX = 32_768
 PREPARED_BATCH_MESSAGES = 100
+# Of the texts of a request, beyond which no further message is added: a server takes 8 MiB at most
+# by default, and a text of 20,000 words is 0.15.
+PREPARED_BATCH_CHARS = 1_000_000
 # Names are numbered by text and process: (text * _SENDERS) + a number for (worker, workers), which
 # is below _PREPARING, so that a load that goes on with more processes makes new texts too.
 _PREPARING = PROCESSES_MAX * (PROCESSES_MAX + 1)
@@ -215,29 +218,34 @@ def resource_ids(workload: Workload) -> Iterator[str]:
 def prepared(workload: Workload, worker: int, workers: int) -> Iterator[recall_pb2.IndexRequest]:
     """What one of several processes indexes before the load: every n-th resource's messages.
 
-    Message n of a resource is in thread n modulo `threads`; at most 100 in a request. What is
-    prepared for a resource does not depend on who prepares it. Nothing for existing resources.
-    `wait` is the receiver's to set.
+    Message n of a resource is in thread n modulo `threads`. A request holds at most 100, and ends
+    with the one that makes it a million characters. What is prepared for a resource does not depend
+    on who prepares it. Nothing for existing resources. `wait` is the receiver's to set.
     """
     if workload.existing_resources:
         return
     chat = Chat(str(workload.seed))
     for number in range(worker, workload.resources, workers):
         draws = random.Random(f"{workload.seed}/prepared/{number}")
-        for first in range(0, workload.messages_before, PREPARED_BATCH_MESSAGES):
-            last = min(first + PREPARED_BATCH_MESSAGES, workload.messages_before)
-            request = recall_pb2.IndexRequest(resource_id=resource_id(workload, number))
-            for message in range(first, last):
-                text = number * workload.messages_before + message
-                named = name(text * _SENDERS + _PREPARING, _names_offset(workload))
-                words = _length(draws, workload.message_words)
-                thread = message % workload.threads
-                request.messages.add(
-                    id=f"before-{message}",
-                    thread_id=_thread_id(thread),
-                    role=_ROLES[message // workload.threads % 2],
-                    text=chat.statement(draws, words, named),
-                )
+        request = recall_pb2.IndexRequest(resource_id=resource_id(workload, number))
+        chars = 0
+        for message in range(workload.messages_before):
+            text = number * workload.messages_before + message
+            named = name(text * _SENDERS + _PREPARING, _names_offset(workload))
+            words = _length(draws, workload.message_words)
+            thread = message % workload.threads
+            added = request.messages.add(
+                id=f"before-{message}",
+                thread_id=_thread_id(thread),
+                role=_ROLES[message // workload.threads % 2],
+                text=chat.statement(draws, words, named),
+            )
+            chars += len(added.text)
+            if len(request.messages) == PREPARED_BATCH_MESSAGES or chars >= PREPARED_BATCH_CHARS:
+                yield request
+                request = recall_pb2.IndexRequest(resource_id=request.resource_id)
+                chars = 0
+        if request.messages:
             yield request
 
 
