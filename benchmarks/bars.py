@@ -86,8 +86,6 @@ def main() -> int:
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="semanticrecall-bench-") as temporary:
         stores = (arguments.data_dir or Path(temporary)).resolve()
-        if arguments.quick:  # large stores are not built anew for it
-            stores /= "quick"
         for name in arguments.only:
             flags = ["--smoke"] if arguments.quick else []
             if name in KEEP_STORES:

@@ -183,7 +183,8 @@ def _measure_recalls_per_second(
     for number in range(ROUNDS):
         queries = texts[number * config.calls : (number + 1) * config.calls]
         requests = [wire_requests.recall(resource, one).SerializeToString() for one in queries]
-        for side in sides:
+        first = number % len(sides)
+        for side in (*sides[first:], *sides[:first]):
             done = run_load(side.address, Load(wire_requests.RECALL, "unary", IN_FLIGHT), requests)
             for answer in done.answers:
                 wire_requests.recalled_ids(recall_pb2.RecallResponse.FromString(answer))

@@ -50,7 +50,7 @@ def measure(data_dir: Path | None, *, smoke: bool) -> dict[str, dict[str, Any]]:
         for name in SCRIPTS:
             flags = ["--smoke"] if smoke else []
             if name in KEEP_STORES:
-                flags += ["--data-dir", str(stores / "quick" if smoke else stores)]
+                flags += ["--data-dir", str(stores)]
             measured[name] = without_places(run_benchmark(name, flags))
     return measured
 

@@ -63,6 +63,32 @@ def test_the_command_repeats_the_run_and_says_that_it_is_a_smoke_run(
     assert repeated == {**asdict(config), "name": config.name.replace(" ", "_")}
 
 
+@dataclass(frozen=True, slots=True)
+class WithStores:
+    """Of a script that builds large stores."""
+
+    data_dir: Path | None = flag(None, "where they are", Path)  # noqa: RUF009
+
+
+@pytest.mark.parametrize("flags", [(), ("--smoke",)])
+def test_a_smoke_run_leaves_the_large_stores_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+) -> None:
+    found: list[WithStores] = []
+
+    def measure(config: WithStores) -> Result:
+        found.append(config)
+        return Result()
+
+    monkeypatch.setattr(sys, "argv", ["script", "--data-dir", str(tmp_path), *flags])
+    run_script("A script.", WithStores, measure, smoke={})
+    assert found == [WithStores(tmp_path / "smoke" if flags else tmp_path)]
+    assert f"data_dir={tmp_path}\n" in capsys.readouterr().out
+
+
 def test_a_result_that_cannot_be_written_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,8 @@ PLAN = Plan(
     seed=7,
 )
 SIZES = (20, 60)
-ALL = ("ours", "plain_faiss", "sqlite_vec", "chroma", "qdrant_edge", "lance")
+ALL = ("ours", "plain_faiss", "sqlite_vec", "chroma", "chroma_server", "qdrant_edge", "lance")
+SERVER = "Chroma, server"
 PACKAGES = ("chromadb", "lancedb", "qdrant_edge", "sqlite_vec")
 
 
@@ -247,22 +248,30 @@ def is_running(process_id: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_system_that_is_killed_leaves_no_sidecar_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("module", "package"), [("ours", "apsw"), ("chroma_server", "chromadb")])
+def test_a_system_that_is_killed_leaves_no_server_behind(
+    module: str, package: str, tmp_path: Path
+) -> None:
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
     plan = Plan(sizes=(5,), crowd_users=1, crowd_messages=1, questions=1, turns=1, seed=7)
     data = prepare(tmp_path, plan, "g", of_model_size).data
     directory = tmp_path / "system"
     directory.mkdir()
-    process = SystemProcess("ours", directory, data)
+    process = SystemProcess(module, directory, data)
     with process:
         process.open()
         process.ask("load")
         worker: int = cast("Any", process)._process.pid
-        (sidecar,) = children(worker)
+        (server,) = children(worker)
+        resident = Path(f"/proc/{server}/statm").read_text().split()[1]
+        memory = process.ask("memory")["bytes"]
+        assert memory == pytest.approx(int(resident) * os.sysconf("SC_PAGE_SIZE"), rel=0.1)
         os.kill(worker, signal.SIGKILL)
         with pytest.raises(SystemFailedError, match="its process ended"):
             process.ask("memory")
     deadline = time.monotonic() + 30
-    while is_running(sidecar):
+    while is_running(server):
         assert time.monotonic() < deadline
 
 
@@ -320,6 +329,7 @@ def assert_figures_agree(result: dict[str, Any], names: list[str]) -> None:
     for row in footprint.values():
         assert row["same_after_restart"] == 1.0
         assert row["resident_mb"] > row["anonymous_mb"] > 10
+        assert row["model_in_it"] == (row["system"] != SERVER)
         assert min(row["disk_mb"], row["load_messages_per_s"], row["restart_s"]) > 0
 
 
@@ -365,13 +375,13 @@ def test_what_is_missing_or_fails_is_said_and_the_others_are_measured(tmp_path: 
     assert all(text in printed for text in status.values())
     assert f"--systems {systems}" in result["command"]
     assert_figures_agree(result, ["SemanticRecall", "plain FAISS"])
-    assert not list(tmp_path.glob("stores-*"))
+    assert not list(tmp_path.rglob("stores-*"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_system_that_is_installed_is_measured(tmp_path: Path) -> None:
-    """Twelve processes are started, one after the other; some libraries take seconds to import."""
+    """Fourteen processes and their servers are started; some libraries import for seconds."""
     for package in PACKAGES:
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")

@@ -53,13 +53,13 @@ def test_every_size_is_started_loaded_and_weighed(tmp_path: Path) -> None:
         kinds = {row["files"]: row["mb"] * 1e6 for row in disk if row["messages"] == size}
         assert set(kinds) == {"recall.db", "embeddings.db", "snapshots", "other"}
         # The record and the snapshots are on disk as they were weighed: with the vectors twice.
-        data = stores / name / "data"
+        data = stores / "smoke" / name / "data"
         there = sum(path.stat().st_size for path in (data / "snapshots").iterdir())
         assert kinds["snapshots"] == pytest.approx(there)
         assert kinds["recall.db"] == pytest.approx((data / "recall.db").stat().st_size)
         assert min(kinds["snapshots"], kinds["recall.db"]) > size * 384 * 4
-        smoke_runs.assert_store_is_as_built(stores / name, size, resources)
-    assert {path.name for path in stores.iterdir()} == {EVEN, CROWDED}
+        smoke_runs.assert_store_is_as_built(stores / "smoke" / name, size, resources)
+    assert {path.name for path in (stores / "smoke").iterdir()} == {EVEN, CROWDED}
 
 
 def test_bytes_are_counted_by_kind_of_file(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_every_point_is_asked_as_often_and_answers_are_the_same_in_every_run(
     assert same == CALLS * len(points)
     smoke_runs.assert_charts_can_be_drawn(result)
     assert f"answers {result['answers_digest']}" in printed
-    smoke_runs.assert_store_is_as_built(stores / "by_size", 260, 2)
+    smoke_runs.assert_store_is_as_built(stores / "smoke/by_size", 260, 2)
     # The store is found again, with vectors of no query in it; the answers are those of before.
     again, _ = smoke_runs.run("topk_latency", file, *flags)
     assert again["answers_digest"] == result["answers_digest"]
