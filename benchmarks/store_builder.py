@@ -223,7 +223,9 @@ def measure(config: Config) -> Result:
     started = time.perf_counter()
     built = build(config.data_dir, many(config.resources, config.messages, seed=config.seed))
     seconds = time.perf_counter() - started
-    figures = {"built": built, "seconds": seconds, "messages/s": config.messages / seconds}
+    figures: dict[str, float] = {"built": built, "seconds": seconds}
+    if built:  # else the seconds are those of looking
+        figures["messages/s"] = config.messages / seconds
     return Result(figures=figures)
 
 

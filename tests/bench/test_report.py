@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import store_builder
 from benchmarks.report import Result, as_json, flag, run_script
 
 
@@ -95,3 +96,11 @@ def test_a_result_that_cannot_be_written_is_not_measured(
     with pytest.raises(SystemExit) as ended:
         measured(monkeypatch, "--json", str(tmp_path / "not-there" / "result.json"))
     assert ended.value.code == 2
+
+
+def test_a_store_that_was_found_says_nothing_of_the_speed_of_building(tmp_path: Path) -> None:
+    config = store_builder.Config(data_dir=tmp_path, resources=2, messages=6)
+    built, found = (store_builder.measure(config).figures for _ in range(2))
+    assert (built["built"], found["built"]) == (True, False)
+    assert built["messages/s"] == pytest.approx(6 / built["seconds"])
+    assert "messages/s" not in found
