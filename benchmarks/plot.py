@@ -260,6 +260,8 @@ def write_pictures(results: Sequence[Mapping[str, Any]], out: Path) -> Iterator[
     for result in results:
         if result.get("skipped"):
             yield f"{result['script']}: nothing was measured: {result['skipped']}"
+        elif not result.get("charts"):
+            yield f"{result['script']}: it has no charts"
     out.mkdir(parents=True, exist_ok=True)
     for result, chart in charts:
         with look():

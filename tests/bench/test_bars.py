@@ -203,10 +203,16 @@ def test_the_table_of_bars_says_what_was_met_and_what_failed() -> None:
     results = [
         {
             "script": "one",
+            "smoke": False,
             "bars": [
                 {"name": "a / b", "measured": 1.236, "limit": 1.2, "rule": "at most", "met": False},
                 {"name": "c / d", "measured": 16.0, "limit": 15, "rule": "at least", "met": True},
             ],
+        },
+        {
+            "script": "smoked",
+            "smoke": True,
+            "bars": [{"name": "a", "measured": 1, "limit": 2, "rule": "at most", "met": True}],
         },
         {"script": "two", "error": "exit status 1"},
     ]
@@ -225,6 +231,7 @@ def test_the_table_of_bars_says_what_was_met_and_what_failed() -> None:
     assert printed.stdout.splitlines()[2:] == [
         "| `one` | a / b | at most 1.2 | 1.24 | **no** |",
         "| `one` | c / d | at least 15 | 16.00 | yes |",
+        "| `smoked` | a | at most 2 | 1.00 | a smoke run: means nothing |",
         "| `two` | failed: exit status 1 | | | |",
     ]
 

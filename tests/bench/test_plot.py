@@ -177,12 +177,14 @@ def test_nothing_to_draw_is_said_and_is_no_failure(
 ) -> None:
     empty = result(chart(), rows=[])
     skipped = result(script="other", skipped="the package is not installed")
-    files = written(tmp_path, empty, skipped)
+    plain = {**result(script="plain"), "charts": []}
+    files = written(tmp_path, empty, skipped, plain)
     out = tmp_path / "out"
     assert main([*files, "--out", str(out)]) == 0
     assert list(out.iterdir()) == []
     assert capsys.readouterr().out.splitlines() == [
         "other: nothing was measured: the package is not installed",
+        "plain: it has no charts",
         "by-size: skipped, no rows",
     ]
 

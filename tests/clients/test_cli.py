@@ -295,7 +295,7 @@ def test_without_typer_it_says_what_to_install() -> None:
     assert result.returncode == 2
     assert result.stderr == (
         "semanticrecall: the command line needs typer and rich: "
-        "pip install 'semanticrecall-sidecar[cli]'\n"
+        "pip install 'semanticrecall-sidecar[cli]' (in a checkout: '.[cli]')\n"
     )
 
 

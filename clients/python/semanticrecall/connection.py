@@ -170,7 +170,7 @@ def connection(address: str | None, options: ClientOptions) -> Connection:
     tls = options.get("tls")
     if token and tls is None and not _is_local(address):
         raise InvalidArgumentError.of(
-            "token", f"would travel to {address} in plain text; pass tls=Tls(...)"
+            "token", f"would travel to {address} in plain text; pass tls=Tls(...) (--tls-ca-file)"
         )
     if token and not (token.isascii() and token.isprintable() and " " not in token):
         raise InvalidArgumentError.of("token", "must be visible ASCII without spaces")

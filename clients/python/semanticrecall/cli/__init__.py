@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from .plugins import plugins, run_plugin
+from .plugins import install_command, plugins, run_plugin
 
 _SERVER_COMMANDS = ("serve", "model", "demo")
 
@@ -32,8 +32,7 @@ def main() -> None:
         # What starts a sidecar, or keeps its models, needs the sidecar as well.
         extra = "server" if sys.argv[1:2] and sys.argv[1] in _SERVER_COMMANDS else "cli"
         sys.stderr.write(
-            "semanticrecall: the command line needs typer and rich: "
-            f"pip install 'semanticrecall-sidecar[{extra}]'\n"
+            f"semanticrecall: the command line needs typer and rich: {install_command(extra)}\n"
         )
         sys.exit(2)
     run()

@@ -33,6 +33,7 @@ from .load_flags import (
     several,
     span,
 )
+from .plugins import install_command
 
 if TYPE_CHECKING:
     from ..load.plan import LoadPlan, Workload
@@ -192,9 +193,7 @@ def _check_extras(flags: LoadFlags) -> None:
     needed = ["hdrh"] if flags.html is None else ["hdrh", "matplotlib", "jinja2"]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        flags.output.error(
-            f"`load` needs {', '.join(missing)}: pip install 'semanticrecall-sidecar[load]'"
-        )
+        flags.output.error(f"`load` needs {', '.join(missing)}: {install_command('load')}")
         raise typer.Exit(EXIT_USAGE)
 
 

@@ -11,6 +11,11 @@ GROUP = "semanticrecall.commands"
 WRONG_USAGE = 2
 
 
+def install_command(extra: str) -> str:
+    """What brings an extra of this package: from an index, or from a checkout."""
+    return f"pip install 'semanticrecall-sidecar[{extra}]' (in a checkout: '.[{extra}]')"
+
+
 def plugins() -> list[EntryPoint]:
     """All of them, by name."""
     return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
@@ -25,7 +30,6 @@ def run_plugin(found: EntryPoint, arguments: Sequence[str]) -> int:
         if not name or name.startswith("semanticrecall"):
             raise
         sys.stderr.write(
-            f"semanticrecall: `{found.name}` needs {name}: "
-            "pip install 'semanticrecall-sidecar[server]'\n"
+            f"semanticrecall: `{found.name}` needs {name}: {install_command('server')}\n"
         )
         return WRONG_USAGE

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from ..client import RecallClient
+from .plugins import install_command
 
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 30.0
@@ -96,7 +97,7 @@ class SidecarProcess:
     def _why(self) -> str:
         log = self._log_file.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
         if "ModuleNotFoundError" in log:
-            return "misses its libraries: pip install 'semanticrecall-sidecar[server]'"
+            return f"misses its libraries: {install_command('server')}"
         lines = [line for line in log.splitlines() if line.strip()]
         told = [line for line in lines if line.startswith("semanticrecall: ")]
         return "\n".join(told or lines[-LOG_TAIL_LINES:]) or "ended without a word"
