@@ -159,8 +159,8 @@ def _footprint(beside: Mapping[str, Any]) -> Row:
     return Row(
         f"memory (without mapped files); disk, with {messages:,} messages, in MB",
         {
-            row["system"]: f"{row['resident_mb']:.0f} ({row['anonymous_mb']:.0f}); "
-            f"{row['disk_mb']:.0f}"
+            row["system"]: f"{row['resident_mb']:.0f} ({row['anonymous_mb']:.0f})"
+            f"{'' if row['model_in_it'] else ' without the model'}; {row['disk_mb']:.0f}"
             for row in beside["tables"]["footprint"]
         },
     )
@@ -231,14 +231,22 @@ def _caption(results: Results) -> list[str]:
     beside = results["side_by_side"]
     setups = beside["tables"]["setups"]
     measured = [one for one in setups if one["status"] == "measured"]
+    holding = {row["system"]: row["model_in_it"] for row in beside["tables"]["footprint"]}
     others = [one["system"] for one in measured if one["system"] != OURS]
+    libraries = [name for name in others if holding[name]]
+    servers = "".join(
+        f"; and with {name}, a process of its own asked over HTTP, whose caller holds the model"
+        for name in others
+        if not holding[name]
+    )
+    versions = dict.fromkeys(one["versions"] for one in measured)
     missing = [f"{one['system']} ({one['status']})" for one in setups if one not in measured]
     messages = results["first_table"]["config"]["messages"]
     about = [
         f"Medians, one caller. Texts: the synthetic chat of `benchmarks/corpus.py`, "
         f"{messages:,} messages of one user in the rows of {OURS} alone unless they say otherwise "
         f"([where a recall spends its time]({TIME_SPENT})). Model: all-MiniLM-L6-v2, int8. "
-        f"{beside['machine']}; " + "; ".join(one["versions"] for one in measured) + ".",
+        f"{beside['machine']}; " + "; ".join(versions) + ".",
         f"Not measured: {'; '.join(missing)}." if missing else "",
         "A smoke run: these figures mean nothing." if beside["smoke"] else "",
         "Stored results: `docs/figures`.",
@@ -249,12 +257,12 @@ def _caption(results: Results) -> list[str]:
         *(results[name]["command"] for name in SCRIPTS),
         "```",
         "",
-        f"**Compared with** {_listed(others)}: libraries in the caller's process, which embed with "
-        f"the same model; {OURS} is asked over gRPC, a process of its own. Same texts, vectors, "
-        "filter and questions, in one run and in turns. In brackets: how many of the exact top "
-        f"{beside['config']['top_k']} were found. Each is set up as its own documentation advises "
-        f"for many tenants ([how]({DOCUMENT})); what is on disk when a turn is found differs. "
-        f"[Why it is fair]({FAIRNESS}).",
+        f"**Compared with** libraries in the caller's process, which embed with the same model: "
+        f"{_listed(libraries)}{servers}. {OURS} is asked over gRPC, a process of its own. Same "
+        "texts, vectors, filter and questions, in one run and in turns. In brackets: how many of "
+        f"the exact top {beside['config']['top_k']} were found. Each is set up as its own "
+        f"documentation advises for many tenants ([how]({DOCUMENT})); what is on disk when a turn "
+        f"is found differs. [Why it is fair]({FAIRNESS}).",
         "",
         f"*{' '.join(one for one in about if one)}*",
     ]

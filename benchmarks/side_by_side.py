@@ -10,12 +10,13 @@ every round: noise of the machine falls on all alike, and a question finds the p
 as a turn of an agent does, after other work. What is compared is storage and search, not models:
 the vectors are those of our model for all. Each library has as many threads as it takes by default.
 
-  recall     from a `text`: embedding the query, searching, the texts of what was found. The others
-             embed it in their own process, with our model and one thread, as our sidecar does.
-             From a `vector`: the same without embedding. Questions are new each time.
+  recall     from a `text`: embedding the query, searching, the texts of what was found. For the
+             others the process that asks embeds it, with our model and one thread, as our sidecar
+             does. From a `vector`: the same without embedding. Questions are new each time.
              SemanticRecall is asked over gRPC, by its Python client, and so pays for a second
-             process; "with neighbours" is its default answer: a message before and after each hit,
-             and a text for the prompt. The other systems have no such thing.
+             process, as "Chroma, server" does over HTTP; the others are libraries in the process
+             that asks. "with neighbours" is the default answer of SemanticRecall: a message before
+             and after each hit, and a text for the prompt. The others have no such thing.
              recall_share: of the exact top 10, by brute force in float32, how many were found.
              ratio: p50 / that of SemanticRecall. The others may get fewer calls: `--seconds-max`.
   index      a turn of two messages, until it is found. `text`: embedding included, both at once on
@@ -24,11 +25,12 @@ the vectors are those of our model for all. Each library has as many threads as 
              agent has to wait. Their promises differ: see `setups`.
              found_share: of the turns, how many were found by their own vector by the next
              question; of `durable`, within 5 s.
-  footprint  resident: the process that holds the index, after all questions; the model is in it,
-             for all, and of SemanticRecall the sidecar counts and not its client. anonymous: the
-             part of it that is no mapped file, which the kernel could drop. load: with the
-             vectors given, to SemanticRecall through its store, since its contract takes texts.
-             disk: blocks of all files, after the load. restart: from starting a process to its
+  footprint  resident: the process that holds the index, after all questions: the sidecar or
+             the server, and not its client. anonymous: the part of it that is no mapped file,
+             which the kernel could drop. model_in_it: whether the model is in that process, too;
+             of "Chroma, server" it is in the client's. load: with the vectors given, to
+             SemanticRecall through its store, since its contract takes texts. disk: blocks of all
+             files, after the load. restart: from starting a process, the server's too, to its
              first answer to a text, model loaded; files are in the system's cache.
              same_after_restart: of the ids of 20 answers for each size, how many are the same.
 
@@ -69,7 +71,7 @@ from benchmarks.store_builder import stores_in
 from semanticrecall_core.embedding.encoder_model import EncoderModel
 from semanticrecall_core.embedding.provision import find_model
 
-SYSTEMS = (OURS, "plain_faiss", "sqlite_vec", "chroma", "qdrant_edge", "lance")
+SYSTEMS = (OURS, "plain_faiss", "sqlite_vec", "chroma", "chroma_server", "qdrant_edge", "lance")
 KINDS = ("vector", "text")
 SIZES_MAX = 10
 COUNT_MAX = 100_000
@@ -162,6 +164,7 @@ def _footprint(contender: Contender) -> dict[str, Any]:
         "system": contender.name,
         "resident_mb": contender.resident_bytes / MEGABYTE,
         "anonymous_mb": contender.anonymous_bytes / MEGABYTE,
+        "model_in_it": contender.model_in_it,
         "disk_mb": contender.disk_bytes / MEGABYTE,
         "load_messages_per_s": contender.load_messages_per_s,
         "restart_s": contender.restart_s,
@@ -228,6 +231,7 @@ def _measure_all(run: Run, directory: Path) -> Result:
             memory = contender.ask("memory")
             contender.resident_bytes = memory["bytes"]
             contender.anonymous_bytes = memory["anonymous_bytes"]
+            contender.model_in_it = memory["model_in_it"]
     print("indexing turns", flush=True)
     result.tables["index"] = index_in_turns(run, rng)
     result.tables["footprint"] = [_footprint(contender) for contender in run.alive()]

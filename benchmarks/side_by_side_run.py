@@ -34,6 +34,7 @@ class Contender:
     Attributes:
         setup: the fields of its `Setup`, once it has been opened.
         problem: why it is measured no further; empty as long as it is.
+        model_in_it: the model is in the process whose memory counts.
         checked: what it answered before it was closed, by size.
     """
 
@@ -45,6 +46,7 @@ class Contender:
     disk_bytes: int = 0
     resident_bytes: int = 0
     anonymous_bytes: int = 0
+    model_in_it: bool = True
     restart_s: float = 0.0
     checked: dict[int, list[list[str]]] = field(default_factory=dict)
     same_after_restart: float = 0.0

@@ -13,7 +13,7 @@ here, within the time that is measured; so are the texts of a turn, on as many c
 embeds them.
 
 It is the first of a process group of its own: Ctrl-C reaches the one who asks alone, who ends it in
-order, and what it started (our sidecar) ends with it, even where it was killed.
+order, and what it started (our sidecar, a server) ends with it, even where it was killed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Any, Self, TextIO
 
 import numpy as np
 
-from benchmarks.competitors.port import EmbedsTexts, Found, Rows, System
+from benchmarks.competitors.port import EmbedsTexts, Found, InOwnProcess, Rows, System
 from benchmarks.measure import Resident, timed
 from benchmarks.side_by_side_data import QUESTIONS, Data, Embed
 from semanticrecall_core.embedding.threads import worker_threads
@@ -241,11 +241,16 @@ class _Calls:
             if time.monotonic() >= deadline:
                 return False
 
-    def memory(self) -> dict[str, int]:
-        """The fields of `Resident`, now, of the process in which the system works."""
+    def memory(self) -> dict[str, Any]:
+        """The fields of `Resident`, now, of the process in which the system works.
+
+        `model_in_it` is whether the model works in that process, too.
+        """
         system, _ = self._opened()
-        own = system.process_id if isinstance(system, EmbedsTexts) else os.getpid()
-        return asdict(Resident.of(own))
+        process_id, model_in_it = os.getpid(), True
+        if isinstance(system, InOwnProcess):
+            process_id, model_in_it = system.process_id, isinstance(system, EmbedsTexts)
+        return {**asdict(Resident.of(process_id)), "model_in_it": model_in_it}
 
     def close(self) -> float:
         """Close the system, if it is open; returns how long that took."""

@@ -1,4 +1,4 @@
-"""Chroma, embedded: a collection per user.
+"""Chroma, embedded: a collection per user. `chroma_server` does the same with its server.
 
 Its guide to performance advises a collection for each customer's isolated data, and says of one
 node that splitting neither helps nor hurts speed. A filter on metadata in one collection is its
@@ -33,14 +33,20 @@ _CONFIGURATION = CreateCollectionConfiguration(
 _BATCH_ROWS = 250
 
 
-class Chroma:
-    """One directory. Not for several threads at a time."""
+def settings() -> Settings:
+    """Of a client: its defaults, without telemetry."""
+    return Settings(anonymized_telemetry=False)
 
-    def __init__(self, directory: Path) -> None:
-        # What it is declared to return has no `close`.
-        self._client: Any = chromadb.PersistentClient(
-            directory, settings=Settings(anonymized_telemetry=False)
-        )
+
+class Chroma:
+    """A database. Not for several threads at a time.
+
+    Args:
+        client: of Chroma; what it is declared to be has no `close`.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
         self._collections: dict[str, chromadb.Collection] = {}
 
     @property
@@ -127,4 +133,4 @@ def _collection_name(resource_id: str) -> str:
 
 def open_system(directory: Path, dimensions: int) -> System:
     """Open the store in `directory`, or begin one; a collection learns `dimensions` itself."""
-    return Chroma(directory)
+    return Chroma(chromadb.PersistentClient(directory, settings=settings()))

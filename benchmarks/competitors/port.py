@@ -82,17 +82,25 @@ class System(Protocol):
 
 
 @runtime_checkable
-class EmbedsTexts(System, Protocol):
-    """A system that embeds texts by itself, and works in a process of its own.
+class InOwnProcess(System, Protocol):
+    """A system that works in a process of its own.
 
-    `add` takes its word for the vectors only until `loaded`; from then on it makes its own of the
-    texts, with the model that made those it was given.
+    It is asked with vectors, and the model is in the process that asks, unless it is `EmbedsTexts`.
     """
 
     @property
     def process_id(self) -> int:
         """The process whose memory counts."""
         ...
+
+
+@runtime_checkable
+class EmbedsTexts(InOwnProcess, Protocol):
+    """A system that embeds texts by itself, in that process.
+
+    `add` takes its word for the vectors only until `loaded`; from then on it makes its own of the
+    texts, with the model that made those it was given.
+    """
 
     def recall(
         self,

@@ -29,6 +29,7 @@ PACKAGES = {
     "plain_faiss": "faiss",
     "sqlite_vec": "sqlite_vec",
     "chroma": "chromadb",
+    "chroma_server": "chromadb",
     "qdrant_edge": "qdrant_edge",
     "lance": "lancedb",
 }
