@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from itertools import pairwise
@@ -18,10 +19,14 @@ from support import smoke_runs
 EVENLY = Manner(turns=100, model_calls=2, zipf_exponent=0.0, repeat_share=0.0, seed=1)
 
 
+NAMES = map(str, itertools.count())
+
+
 def conversation(*spoken: tuple[str, str]) -> dict[str, object]:
     """One session, as in a file."""
     turns = [{"id": str(n), "speaker": who, "text": text} for n, (who, text) in enumerate(spoken)]
-    return {"conversation": "c", "sessions": [{"session": 1, "turns": turns}], "questions": []}
+    sessions = [{"session": 1, "turns": turns}]
+    return {"conversation": next(NAMES), "sessions": sessions, "questions": []}
 
 
 FILE = [
