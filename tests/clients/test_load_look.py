@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import pytest
 
-from semanticrecall.load.look import COLOURS, DARK, LIGHT
+from semanticrecall.load.look import COLOURS, DARK, LIGHT, line_look, marker
 
 TEMPLATE = files("semanticrecall.load").joinpath("report.html.jinja").read_text("utf-8")
 
@@ -64,6 +64,14 @@ def test_lines_differ_for_every_kind_of_colour_vision(colours: dict[str, str], v
     assert len(series) == COLOURS
     for one, other in itertools.combinations(series, 2):
         assert math.dist(cie_lab(one, vision), cie_lab(other, vision)) > 25, (one, other)
+
+
+def test_lines_are_told_apart_with_and_without_colour() -> None:
+    """As many as the systems of the side by side by colour and by point alone, forty by both."""
+    assert len({line_look(number)["color"] for number in range(8)}) == 8
+    assert len({marker(number) for number in range(8)}) == 8
+    looks = [line_look(number) for number in range(40)]
+    assert len({(look["color"], str(look["linestyle"])) for look in looks}) == 40
 
 
 def luminance(colour: str) -> float:

@@ -37,7 +37,7 @@ WIDTH_IN = 9.0
 _LAYOUT_FONT = "DejaVu Sans"
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-# Six colours that differ for every kind of colour vision, in lightness too, each at least 3:1
+# Eight colours that differ for every kind of colour vision, in lightness too, each at least 3:1
 # against its page (a test simulates them). Names are those of the CSS variables.
 LIGHT = {
     "ink": "#1f2328",
@@ -49,6 +49,8 @@ LIGHT = {
     "series-3": "#901687",
     "series-4": "#5e4508",
     "series-5": "#899098",
+    "series-6": "#6600ee",
+    "series-7": "#0b0b26",
 }
 DARK = {
     "ink": "#e6edf3",
@@ -60,11 +62,13 @@ DARK = {
     "series-3": "#b62297",
     "series-4": "#8b6404",
     "series-5": "#b3b6bf",
+    "series-6": "#7744ee",
+    "series-7": "#aaff00",
 }
-COLOURS = 6
-# As many as have no factor with the colours: a pair comes back after thirty lines.
+COLOURS = 8
+# As many as have no factor with the colours: a pair comes back after forty lines.
 _DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
-_MARKERS = "os^Dv"
+_MARKERS = "os^DvPX<"
 
 _SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -131,7 +135,7 @@ def panels(drawn: Figure, rows: int, columns: int, *, same_y: bool = False) -> l
 
 
 def line_look(number: int) -> dict[str, Any]:
-    """Colour and dashes of the n-th line: told apart without colour, and by thirty lines."""
+    """Colour and dashes of the n-th line: told apart without colour, and by forty lines."""
     return {
         "color": LIGHT[f"series-{number % COLOURS}"],
         "linestyle": _DASHES[number % len(_DASHES)],
