@@ -5,6 +5,8 @@ Each runs in a process of its own; what is not installed is skipped.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -118,3 +120,37 @@ def test_a_sqlite_vec_file_grows_with_its_messages_and_not_with_its_users(tmp_pa
     chunk_bytes = 256 * DIMENSIONS * 4
     file_bytes = (tmp_path / "messages.sqlite3").stat().st_size
     assert 100 * chunk_bytes < file_bytes < 1.3 * 100 * chunk_bytes
+
+
+@pytest.fixture
+def chroma_server() -> Iterator[WorkerSystem]:
+    if find_spec("chromadb") is None:
+        pytest.skip("chromadb is not installed")
+    with new_worker() as process:
+        system = WorkerSystem(process, "chroma_server")
+        yield system
+        system.close()
+
+
+def test_a_chroma_server_that_cannot_start_says_why(
+    chroma_server: WorkerSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_text("no directory")
+    with pytest.raises(RuntimeError, match=r"(?s)it said: .*File exists"):
+        chroma_server.open(tmp_path, DIMENSIONS)
+
+
+def test_a_killed_chroma_server_has_kept_what_it_took_and_logs_no_calls(
+    chroma_server: WorkerSystem, tmp_path: Path
+) -> None:
+    rows = rows_of("ann", 30, seed=1)
+    chroma_server.open(tmp_path, DIMENSIONS)
+    chroma_server.add(rows)
+    log = tmp_path / "server.log"
+    before = log.stat().st_size
+    assert share_found(chroma_server, rows, questions=8) == 1.0
+    assert log.stat().st_size == before
+    os.kill(chroma_server.attribute("process_id"), signal.SIGKILL)
+    chroma_server.close()
+    chroma_server.open(tmp_path, DIMENSIONS)
+    assert share_found(chroma_server, rows, questions=8) == 1.0

@@ -53,6 +53,10 @@ class WorkerSystem:
         """Any call of a system that has more than System's."""
         return self._run(_call, method, *arguments, **keywords)
 
+    def attribute(self, name: str) -> Any:
+        """Any attribute of a system that has more than System's."""
+        return self._run(_attribute, name)
+
     def close(self) -> None:
         """See System; nothing where it is closed."""
         self._run(_close)
@@ -83,6 +87,10 @@ def _setup() -> Setup:
 
 def _call(method: str, *arguments: object, **keywords: object) -> Any:
     return getattr(_opened(), method)(*arguments, **keywords)
+
+
+def _attribute(name: str) -> Any:
+    return getattr(_opened(), name)
 
 
 def _close() -> None:
