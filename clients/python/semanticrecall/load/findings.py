@@ -32,7 +32,7 @@ _MEANINGS = {
     "INVALID_ARGUMENT": "a setting of this load is beyond a limit of this server",
     "FAILED_PRECONDITION": "the server's model or store was not in the state for it",
     "INTERNAL": "the server failed; its log knows more",
-    "CANCELLED": "the call was given up",
+    "CANCELLED": "the server, or gRPC under too many calls at once, gave the call up",
 }
 _PERCENTILES = (("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99))
 
