@@ -11,6 +11,7 @@ from semanticrecall.load.findings import (
     findings_of,
     in_flight_reached,
     interrupted,
+    likewise,
     not_cleaned_up,
 )
 from semanticrecall.load.plan import Loop, Stage
@@ -188,7 +189,7 @@ def test_delay_of_its_own_counts_from_half_the_fastest_median() -> None:
     found = only(late)
     assert found.code is FindingCode.CLIENT_SATURATED
     assert "it sent calls up to 2.1 ms late by itself (p99), beside a median" in found.text
-    assert "latency of 4.0 ms, though a process used 40% of a core at most" in found.text
+    assert "latency of 4.0 ms. It was not busy itself (a process used 40% of a core" in found.text
     assert "--processes" not in found.text
     assert findings(replace(late, schedule=schedule(client_lateness=1.9))) == []
     lagging = replace(GOOD, operations=operations, client=client(0.4, lag_ms=2.1))
@@ -204,6 +205,42 @@ def test_delay_below_two_milliseconds_is_what_timers_are_like() -> None:
     )
     assert findings(fast) == []
     assert len(findings(replace(fast, client=client(0.4, lag_ms=2.1)))) == 1
+
+
+def recalled(**shares: float) -> StageResult:
+    counts = {name: round(share * CALLS) for name, share in shares.items()}
+    return replace(GOOD, operations={"recall": replace(operation(), shares=shares, counts=counts)})
+
+
+def test_answers_that_found_nothing_are_told_from_one_half_on() -> None:
+    found = only(recalled(empty=0.75))
+    assert found.code is FindingCode.EMPTY_ANSWERS
+    assert found.text.startswith("75.0% of the recalls found nothing")
+    assert findings(recalled(empty=0.5)) == []
+
+
+@pytest.mark.parametrize(
+    ("cached", "repeated", "told"),
+    [(0.98, 0.228, True), (0.51, 0.0, True), (0.5, 0.0, False), (0.9, 0.85, False)],
+)
+def test_a_load_of_the_cache_is_told_unless_it_was_planned(
+    cached: float, repeated: float, told: bool
+) -> None:
+    found = findings(recalled(answer_cache_hits=cached, repeated=repeated))
+    assert [one.code for one in found] == ([FindingCode.MOSTLY_CACHED] if told else [])
+    if told:
+        assert f"{cached:.1%} of the recalls" in found[0].text
+        assert f"{repeated:.1%} repeat by plan" in found[0].text
+
+
+def test_a_finding_of_several_stages_is_read_once() -> None:
+    busy = replace(GOOD, client=client(0.95))
+    stages = [replace(busy, name=name) for name in ("1 calls/s", "2 calls/s", "3 calls/s")]
+    found = findings(*stages, address="unix:/s")
+    assert [(one.code, one.stage, others) for one, others in likewise(found)] == [
+        (FindingCode.CLIENT_SATURATED, "1 calls/s", ["2 calls/s", "3 calls/s"]),
+        (FindingCode.SHARED_MACHINE, "", []),
+    ]
 
 
 def test_places_are_used_up_where_calls_waited_for_them() -> None:

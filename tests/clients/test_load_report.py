@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import math
 import os
 import re
 import subprocess
@@ -28,8 +29,8 @@ from semanticrecall.load.html_report import (
     share_text,
     write_html,
 )
-from semanticrecall.load.look import DARK, LIGHT
-from semanticrecall.load.pictures import ERRORS_MAX, POINTS_MAX, pictures
+from semanticrecall.load.look import DARK, LIGHT, look
+from semanticrecall.load.pictures import ERRORS_MAX, POINTS_MAX, figures, pictures
 from semanticrecall.load.result import Finding, FindingCode, Percentiles, StageResult, Target
 from support import load_results
 
@@ -163,6 +164,30 @@ def test_findings_come_first_in_plain_words() -> None:
     assert "Nothing stands in the way of the figures below" in clean
 
 
+def test_a_finding_of_several_stages_is_shown_once() -> None:
+    busy = [
+        Finding(code=FindingCode.CLIENT_SATURATED, stage=f"{rate} calls/s", text=f"Busy at {rate}.")
+        for rate in (1, 2, 3)
+    ]
+    text = html_of(load_results.load_result(findings=busy))
+    assert "<strong>1 calls/s:</strong> Busy at 1. Likewise at 2 calls/s, 3 calls/s." in text
+    assert "Busy at 2" not in text
+
+
+def test_rates_leave_out_a_last_second_that_was_not_whole() -> None:
+    """Nothing is sent in it any more: drawn as a rate it looks like an outage."""
+    whole = load_results.stage(seconds=4)
+    rest = dataclasses.replace(whole.timeline[0], second=4, started_per_s=0.0, finished_per_s=3.0)
+    stage = dataclasses.replace(whole, timeline=[*whole.timeline, rest])
+    with look():
+        drawn = dict(figures(load_results.load_result([stage])))["time"]
+        started = drawn.figure.axes[0].get_lines()[0]
+        assert started.get_label() == "started"
+        *rates, last = [float(rate) for rate in started.get_ydata()]
+    assert rates == [one.started_per_s for one in whole.timeline]
+    assert math.isnan(last)
+
+
 def test_findings_are_shown_by_their_weight() -> None:
     findings = [Finding(code=code, text=code.value) for code in FindingCode]
     text = html_of(load_results.load_result([], findings))
@@ -172,6 +197,8 @@ def test_findings_are_shown_by_their_weight() -> None:
         "SCHEDULE_NOT_KEPT": "warning",
         "ERRORS": "failure",
         "UNFINISHED": "failure",
+        "EMPTY_ANSWERS": "warning",
+        "MOSTLY_CACHED": "warning",
         "FEW_CALLS": "remark",
         "SHARED_MACHINE": "remark",
         "INTERRUPTED": "failure",
@@ -212,7 +239,7 @@ def test_the_summary_has_the_figures_of_the_result() -> None:
     # 4,800 calls tell 99.9 from their slowest, and not 99.99.
     assert re.findall(r'<td class="few">([^<]*)</td>', text) == ["1,234"]
     kept = "kept: 199.6 of 200 calls/s"
-    shares = ["0.129", "0", "12.5 %", "25 %", "1 process", "31 %", "0.194"]
+    shares = ["0.129", "0", "12.5 %", "25 %", "–", "1 process", "31 %", "0.194"]
     assert table(text, 1)[1] == ["200 calls/s", kept, *shares]
 
 

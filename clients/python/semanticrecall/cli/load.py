@@ -254,9 +254,10 @@ def _show(flags: LoadFlags, result: LoadResult) -> None:
     if flags.output.as_json:
         sys.stdout.write(_document(result))
     else:
+        from ..load.findings import likewise
         from .load_shown import show_load
 
-        show_load(flags.output, result)
+        show_load(flags.output, result, likewise(result.findings))
 
 
 def _document(result: LoadResult) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.padding import Padding
@@ -34,11 +34,17 @@ SHARES = {
 }
 
 
-def show_load(output: Output, result: LoadResult) -> None:
-    """Print the findings, and then each stage with its times in milliseconds."""
+def show_load(
+    output: Output, result: LoadResult, findings: Sequence[tuple[Finding, Sequence[str]]]
+) -> None:
+    """Print what must be known, and then each stage with its times in milliseconds.
+
+    Args:
+        findings: those of the result, each with the other stages that have it too.
+    """
     console = output.console
-    for finding in result.findings:
-        console.print(_finding(finding))
+    for finding, others in findings:
+        console.print(_finding(finding, others))
     if result.findings:
         console.print()
     if result.preparation.messages:
@@ -58,10 +64,11 @@ def show_load(output: Output, result: LoadResult) -> None:
             output.print_trimmed(Padding(Text(line), (0, 0, 0, 2)))
 
 
-def _finding(finding: Finding) -> Text:
+def _finding(finding: Finding, others: Sequence[str]) -> Text:
     style = "red" if finding.code in FAILURES else "dim" if finding.code in REMARKS else "yellow"
     where = f"{finding.stage}: " if finding.stage else ""
-    return Text.assemble((finding.code.value, f"bold {style}"), "  ", where, finding.text)
+    more = f" Likewise at {', '.join(others)}." if others else ""
+    return Text.assemble((finding.code.value, f"bold {style}"), "  ", where, finding.text, more)
 
 
 def _times(result: LoadResult) -> Table:

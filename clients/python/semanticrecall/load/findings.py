@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from .measured import Operation
 from .plan import LoadPlan, Loop
 from .result import Finding, FindingCode, Percentiles, Schedule, StageResult, Target
 from .target import is_local
@@ -19,9 +20,13 @@ CPU_SHARE_MAX = 0.9
 # never below two milliseconds: where cores are shared, timers are not better than that.
 OWN_SHARE_MAX = 0.5
 OWN_MS_MIN = 2.0
-DEVIATION_MAX = 0.01
 IN_FLIGHT_REACHED = 0.95
 CODES_SHOWN_MAX = 5
+DEVIATION_MAX = 0.01
+EMPTY_SHARE_MAX = 0.5
+CACHED_SHARE_MAX = 0.5
+# Above what repeats by plan: a little more is chance.
+CACHED_BEYOND_PLAN = 0.1
 
 _MEANINGS = {
     "RESOURCE_EXHAUSTED": "the server had no room in a queue, or on its disk, and refused",
@@ -45,7 +50,8 @@ def findings_of(
     for find in (_errors, _unfinished):
         found += [one for stage in stages for one in find(stage)]
     found += [one for stage in stages for one in _schedule_not_kept(plan, stage)]
-    found += [one for stage in stages for one in _saturated(stage)]
+    for find in (_saturated, _empty, _cached):
+        found += [one for stage in stages for one in find(stage)]
     if calls_max_reached:
         found.append(_calls_max_reached(plan, stages))
     found += [one for stage in stages for one in _few_calls(stage)]
@@ -58,6 +64,17 @@ def findings_of(
             )
         )
     return found
+
+
+def likewise(findings: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
+    """Findings as a person reads them: the first of each kind, and which stages have it too."""
+    first: dict[FindingCode, tuple[Finding, list[str]]] = {}
+    for finding in findings:
+        if finding.code in first:
+            first[finding.code][1].append(finding.stage)
+        else:
+            first[finding.code] = (finding, [])
+    return list(first.values())
 
 
 def interrupted(text: str) -> Finding:
@@ -150,7 +167,10 @@ def _saturated(stage: StageResult) -> Iterator[Finding]:
     busy, delay = _busy(stage), _own_delay(stage)
     if busy:
         which = ", ".join(f"process {n + 1}: {client.cpu_shares[n]:.0%}" for n in busy)
-        why = f"{len(busy)} of {client.processes} sending processes used a core up ({which})"
+        why = (
+            "The sending side was a bottleneck, so that the figures are partly its own: "
+            f"{len(busy)} of {client.processes} sending processes used a core up ({which})"
+        )
         if delay:
             why += f", and {delay}"
         cure = (
@@ -159,7 +179,10 @@ def _saturated(stage: StageResult) -> Iterator[Finding]:
         )
     elif delay:
         share = max(client.cpu_shares)
-        why = f"{delay}, though a process used {share:.0%} of a core at most"
+        why = (
+            f"The sending side was late, so that the figures are partly its own: {delay}. It was "
+            f"not busy itself (a process used {share:.0%} of a core at most)"
+        )
         cure = (
             "Its cores were taken by others, the server perhaps: send from another machine, from "
             "a quiet one, or fewer calls."
@@ -169,9 +192,36 @@ def _saturated(stage: StageResult) -> Iterator[Finding]:
     yield Finding(
         code=FindingCode.CLIENT_SATURATED,
         stage=stage.name,
-        text=f"The sending side was a bottleneck, so that the figures are partly its own: {why}. "
-        f"{cure}",
+        text=f"{why}. {cure}",
     )
+
+
+def _empty(stage: StageResult) -> Iterator[Finding]:
+    recall = stage.operations.get(Operation.RECALL)
+    if recall is not None and recall.shares.get("empty", 0.0) > EMPTY_SHARE_MAX:
+        yield Finding(
+            code=FindingCode.EMPTY_ANSWERS,
+            stage=stage.name,
+            text=f"{_share(recall.counts['empty'], recall.ok)} of the recalls found nothing, which "
+            "is quicker than finding something. Are these users known to this server, and do they "
+            "hold messages?",
+        )
+
+
+def _cached(stage: StageResult) -> Iterator[Finding]:
+    recall = stage.operations.get(Operation.RECALL)
+    if recall is None:
+        return
+    cached = recall.shares.get("answer_cache_hits", 0.0)
+    by_plan = recall.shares.get("repeated", 0.0)
+    if cached > max(CACHED_SHARE_MAX, by_plan + CACHED_BEYOND_PLAN):
+        yield Finding(
+            code=FindingCode.MOSTLY_CACHED,
+            stage=stage.name,
+            text=f"{cached:.1%} of the recalls were answered from the cache of answers, though "
+            f"{by_plan:.1%} repeat by plan: the same few queries came again while nothing of their "
+            "users changed. The latencies are those of the cache.",
+        )
 
 
 def _busy(stage: StageResult) -> list[int]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jinja2
 
+from .findings import likewise
 from .look import DARK, LIGHT
 from .pictures import pictures
 from .result import FindingCode, LoadResult, OperationResult, StageResult
@@ -79,6 +80,7 @@ def html_of(result: LoadResult) -> str:
     )
     return template.render(
         result=result,
+        findings=likewise(result.findings),
         rows=list(_rows(result)),
         pictures=pictures(result),
         settings=settings_rows(result.plan),

@@ -31,6 +31,7 @@ from .look import (
 from .result import LoadResult, Percentiles, Second, StageResult
 
 POINTS_MAX = 600
+WHOLE_TOLERANCE_S = 0.01
 MS_MIN = 0.001
 """The histograms' own resolution: what is less is drawn there on a log axis."""
 ERRORS_MAX = 8
@@ -72,7 +73,8 @@ class _Bucket:
 
     Attributes:
         at: seconds from the load's begin, the middle.
-        low, mean, high: calls a second, by "started", "finished" and "failed".
+        low, mean, high: calls a second, by "started", "finished" and "failed"; NaN where no second
+            was whole: the stage's last one would look like an outage.
         p50, p99: the highest of the seconds, by operation; NaN where nothing was answered.
         errors: the most in a second, by code.
     """
@@ -212,7 +214,7 @@ def _thinned(stages: Sequence[StageResult]) -> tuple[int, list[list[_Bucket]]]:
     size_s = max(1, math.ceil(sum(lengths) / POINTS_MAX))
     begins = [sum(lengths[:number]) for number in range(len(lengths))]
     return size_s, [
-        _buckets(stage.timeline, size_s, begin) for stage, begin in zip(stages, begins, strict=True)
+        _buckets(stage, size_s, begin) for stage, begin in zip(stages, begins, strict=True)
     ]
 
 
@@ -222,20 +224,23 @@ def _length_s(stage: StageResult) -> float:
     return max(stage.seconds, float(last))
 
 
-def _buckets(timeline: Sequence[Second], size_s: int, begin: float) -> list[_Bucket]:
+def _buckets(stage: StageResult, size_s: int, begin: float) -> list[_Bucket]:
     groups: dict[int, list[Second]] = {}
-    for second in timeline:
+    for second in stage.timeline:
         groups.setdefault(second.second // size_s, []).append(second)
+    whole_seconds = math.floor(stage.seconds + stage.drain_seconds + WHOLE_TOLERANCE_S)
     return [
-        _bucket(group, begin + (number + 0.5) * size_s) for number, group in sorted(groups.items())
+        _bucket(group, begin + (number + 0.5) * size_s, whole_seconds)
+        for number, group in sorted(groups.items())
     ]
 
 
-def _bucket(seconds: Sequence[Second], at: float) -> _Bucket:
+def _bucket(seconds: Sequence[Second], at: float, whole_seconds: int) -> _Bucket:
+    whole = [one for one in seconds if one.second < whole_seconds]
     rates = {
-        "started": [one.started_per_s for one in seconds],
-        "finished": [one.finished_per_s for one in seconds],
-        "failed": [one.failed_per_s for one in seconds],
+        "started": [one.started_per_s for one in whole] or [math.nan],
+        "finished": [one.finished_per_s for one in whole] or [math.nan],
+        "failed": [one.failed_per_s for one in whole] or [math.nan],
     }
     errors: dict[str, int] = {}
     p50: dict[str, float] = {}
