@@ -14,6 +14,7 @@ from semanticrecall_core.embedding.encoder_model import EncoderModel
 from semanticrecall_core.embedding.provision import find_model
 from semanticrecall_core.messages import SqliteMessageStore
 from semanticrecall_server.message_codec import ProtobufMessages
+from support import smoke_runs
 
 ROOT = Path(__file__).parents[2]
 CALLS = 5
@@ -25,18 +26,7 @@ CROWD = {"messages": "60", "crowd-messages": "240", "crowd-resources": "4"}
 def run(module: str, file: Path, **flags: str) -> tuple[dict[str, Any], str]:
     """The result of a benchmark and what it printed."""
     arguments = [part for name, value in flags.items() for part in (f"--{name}", value)]
-    printed = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{module}", *arguments, "--json", str(file)],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    assert printed.returncode == 0, printed.stderr
-    result: dict[str, Any] = json.loads(file.read_text())
-    return result, printed.stdout
+    return smoke_runs.run(module, file, *arguments)
 
 
 def bar(result: dict[str, Any], name: str) -> float:

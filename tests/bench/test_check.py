@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,8 +16,8 @@ from benchmarks import check
 from benchmarks.calibration import PARTS, Libraries, Times
 from benchmarks.key_figures import FIGURES, Figure, Round
 from benchmarks.noise_bounds import REPEATS_MIN, Verdict
+from support import smoke_runs
 
-ROOT = Path(__file__).parents[2]
 CONFIG = check.Config(**check.SMOKE)
 COLD = next(figure for figure in FIGURES if figure.name == "recall of a new query")
 
@@ -207,18 +206,7 @@ def test_rounds_that_answer_differently_are_an_error(
 @pytest.mark.slow
 def test_rounds_are_measured_with_real_sidecars(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
-    flags = ["--smoke", "--json", str(file), "--baseline", str(tmp_path / "none.json")]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.check", *flags],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(file.read_text())
+    result, _ = smoke_runs.run("check", file, "--smoke", "--baseline", str(tmp_path / "none.json"))
     assert result["smoke"] is True
     assert len(result["answers_digest"]) == 16
     figures = {row["figure"]: row for row in result["tables"]["figures"]}
