@@ -25,6 +25,7 @@ from semanticrecall.cli.load_flags import (
     WaitName,
     command_line,
 )
+from semanticrecall.errors import InvalidArgumentError
 from semanticrecall.load.plan import Arrivals, LoadPlan, Loop, Span, Stage, WaitMode, Workload
 from support.fake_sidecar import Shelf
 
@@ -199,6 +200,17 @@ def test_own_resources_are_only_recalled_from(tmp_path: Path) -> None:
         (("--wait", "accepted"), "Invalid value for '--wait'"),
         (("--resources-file", "/nonexistent/users"), "--resources-file: cannot read"),
         (("--queries-file", "/"), "--queries-file: cannot read"),
+        (("--resource", "\udcff"), "--resource: must be UTF-8"),
+        (("--resource", "a", "--resource", "\ud800b"), "--resource: must be UTF-8"),
+        (("--resource", "é" * 257), "--resource: id 1 must be at most 512 bytes; has 514"),
+        (("-r", "a", "-r", "b\x07"), "--resource: id 2 must not hold control characters"),
+        (("--resource", ""), "--resource: id 1 must not be empty"),
+        (("--resources-file", "\udcff"), "--resources-file: must be UTF-8"),
+        (("--queries-file", "\udcff"), "--queries-file: must be UTF-8"),
+        (("--token-file", "\udcff"), "--token-file: must be UTF-8"),
+        (("--json", "\udcff.json"), "--json: must be UTF-8"),
+        (("--html", "\udcff.html"), "--html: must be UTF-8"),
+        (("--address", "unix:/\udcff"), "--address: must be UTF-8"),
         (("--json", "/nonexistent/r.json"), "--json: cannot write /nonexistent/r.json"),
         (("--html", "/"), "--html: cannot write"),
         (("--token-file", "/nonexistent/token"), "--token-file: cannot read"),
@@ -224,6 +236,48 @@ def test_files_that_hold_no_lines_are_refused(run: Run, tmp_path: Path, content:
     result = run("--queries-file", str(file))
     assert result.exit_code == 2
     assert ("is empty" if content.isspace() or not content else "is not UTF-8") in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("c" * 513, "must be at most 512 bytes; has 513"),
+        ("c\x7fd", "must not hold control characters"),
+    ],
+)
+def test_a_line_that_is_no_id_is_named(
+    run: Run, address: str, shelf: Shelf, tmp_path: Path, line: str, fault: str
+) -> None:
+    file = tmp_path / "users"
+    file.write_text(f"a\n\n{'b' * 512}\n{line}\n", encoding="utf-8")
+    result = run("--address", address, "--resources-file", str(file))
+    assert result.exit_code == 2
+    told = "".join(re.sub("[│╭╰─╮╯ \n]", "", result.stderr))
+    assert f"--resources-file:line4of{file}{fault.replace(' ', '')}" in told
+    assert shelf.seen == []
+
+
+def test_bytes_that_are_not_utf_8_are_refused(address: str, shelf: Shelf) -> None:
+    code = "from semanticrecall.cli import main; main()"
+    command: list[str | bytes] = [sys.executable, "-c", code, "load", "--address", address]
+    done = subprocess.run([*command, "--resource", b"\xff"], capture_output=True, timeout=60)
+    assert done.returncode == 2
+    assert b"--resource: must be UTF-8" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert shelf.seen == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"existing_resources": ("a", "\ud800"), "recall_share": 1}, "id 2 must be UTF-8"),
+        ({"existing_resources": ("a" * 513,), "recall_share": 1}, "id 1 must be at most 512"),
+        ({"queries": ("a", "\udfff")}, "query 2 must be UTF-8"),
+    ],
+)
+def test_a_plan_knows_what_cannot_be_sent(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=told):
+        Workload(**fields).check()
 
 
 def test_a_byte_order_mark_is_no_part_of_a_line(tmp_path: Path) -> None:

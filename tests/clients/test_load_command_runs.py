@@ -342,6 +342,41 @@ def test_a_second_ctrl_c_ends_at_once(address: str, shelf: Shelf) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_stop_while_it_cleans_up(address: str, shelf: Shelf, name: str, times: int) -> None:
+    arrive, go_on = shelf.arrive, threading.Event()
+
+    def hold_forgetting(method: str, request: Any, context: Any) -> None:
+        arrive(method, request, context)
+        if method == "Forget":
+            context.add_callback(go_on.set)
+            assert go_on.wait(30)
+
+    shelf.arrive = hold_forgetting  # type: ignore[method-assign]
+    command = CommandProcess("--address", address, *SMALL, "--rate", "50", "--format", "json")
+    command.wait_for("cleaning up")
+    command.process.send_signal(signal.Signals[name])
+    command.wait_for(
+        "Interrupted: it is cleaning up, 4 of 4 resources are left. A second Ctrl-C ends it at "
+        "once, and leaves the rest in the store, in resources whose names begin with 'load-"
+    )
+    if times == 1:
+        go_on.set()
+        code, out, err = command.end()
+        document = json.loads(out)
+        assert [stage["finished"] for stage in document["stages"]] == [20]
+        assert document["findings"][0]["code"] == "INTERRUPTED"
+        assert not shelf.messages
+    else:
+        command.process.send_signal(signal.Signals[name])
+        code, out, err = command.end()
+        assert out == ""
+        assert "is left in the store (the load was ended at once)" in err
+    assert code == 130
+    assert "Traceback" not in err
+
+
 def test_where_nobody_reads_its_progress_it_cleans_up_and_answers(served: InProcessServer) -> None:
     address = address_of(served)
     command = CommandProcess(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -109,6 +109,51 @@ def test_a_refused_message_ends_it(
         preparer().run(nothing)
 
 
+@pytest.fixture
+def pending(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server does not wait until messages can be found: of each request, one cannot."""
+    put = shelf.put
+
+    def put_pending(request: recall_pb2.IndexRequest) -> recall_pb2.IndexResponse:
+        answer = put(request)
+        answer.results[0].status = types_pb2.STATUS_PENDING
+        return answer
+
+    monkeypatch.setattr(shelf, "put", put_pending)
+
+
+@pytest.mark.usefixtures("pending")
+def test_messages_that_are_pending_are_waited_for(
+    preparer: Callable[..., Preparer], shelf: Shelf
+) -> None:
+    shelf.pending = {NAMES[1]: 3, NAMES[4]: 1}
+    told: list[int] = []
+
+    def advance(done: int, total: int) -> None:
+        told.append(done)
+        # Three requests of each resource: 21 messages are pending, and then 4, 2 and none.
+        if done == 7 * 230 - 4:
+            shelf.pending = {NAMES[1]: 2}
+        elif done == 7 * 230 - 2:
+            shelf.pending = {}
+
+    made = preparer()
+    assert made.run(advance).messages == 7 * 230
+    assert made.pending == 0
+    assert {7 * 230 - 21, 7 * 230 - 4, 7 * 230 - 2, 7 * 230} <= set(told)
+
+
+@pytest.mark.usefixtures("pending")
+def test_messages_that_stay_pending_are_counted_apart(
+    preparer: Callable[..., Preparer], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "SILENCE_SECONDS_MAX", 1.0)
+    shelf.pending = {NAMES[1]: 2}
+    made = preparer()
+    assert made.run(nothing).messages == 7 * 230 - 2
+    assert made.pending == 2
+
+
 def test_it_ends_early_where_the_load_does(preparer: Callable[..., Preparer], shelf: Shelf) -> None:
     made = preparer(lambda: len(shelf.seen) >= 5, resources=2_000)
     found = made.run(nothing)
@@ -163,11 +208,11 @@ def test_forgetting_takes_what_is_named_and_nothing_else(
     memory: RecallClient, shelf: Shelf
 ) -> None:
     stored(shelf, *NAMES, "of somebody")
-    done: list[int] = []
-    swept = forget_all(memory, lambda: NAMES, lambda d, _: done.append(d), again=False)
+    done: list[tuple[int, int]] = []
+    swept = forget_all(memory, lambda: NAMES, lambda *d: done.append(d), again=False)
     assert (swept.messages, swept.problem) == (21, "")
     assert {owner for owner, _ in shelf.messages} == {"of somebody"}
-    assert done == [7]
+    assert done[-1] == (7, 7)
     assert len(shelf.seen) == 7
 
 
@@ -175,10 +220,10 @@ def test_what_arrives_late_is_found_by_looking_again(memory: RecallClient, shelf
     stored(shelf, *NAMES)
     late = iter([None, NAMES[2], NAMES[2], None])
 
-    def names() -> Iterator[str]:
-        yield from NAMES
+    def names() -> list[str]:
         if owner := next(late):
             stored(shelf, owner)
+        return NAMES
 
     swept = forget_all(memory, names, nothing, again=True)
     assert swept.problem == ""
@@ -187,9 +232,9 @@ def test_what_arrives_late_is_found_by_looking_again(memory: RecallClient, shelf
 
 
 def test_it_gives_up_on_what_never_ends(memory: RecallClient, shelf: Shelf) -> None:
-    def names() -> Iterator[str]:
+    def names() -> list[str]:
         stored(shelf, NAMES[0])
-        yield NAMES[0]
+        return NAMES[:1]
 
     swept = forget_all(memory, names, nothing, again=True)
     assert swept.messages == 3 * preparing.SWEEPS_MAX

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,10 +18,10 @@ from semanticrecall.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from semanticrecall.load import preparing
 from semanticrecall.load import run as run_module
-from semanticrecall.load.interruption import Interruption
 from semanticrecall.load.measured import WorkerSecond
-from semanticrecall.load.plan import LoadPlan, Stage
+from semanticrecall.load.plan import Stage
 from semanticrecall.load.result import FindingCode, LoadResult, Percentiles, Schedule, StageResult
 from semanticrecall.load.run import (
     LoadEndedError,
@@ -31,15 +30,27 @@ from semanticrecall.load.run import (
     run_load,
     settings_of,
 )
-from semanticrecall.v1 import admin_pb2
-from support.fake_sidecar import Failure, Shelf
-from support.loads import PREFIX, Told, calls, closed, plan, small_sidecar, work, worker_stage
+from semanticrecall.v1 import admin_pb2, types_pb2
+from support.fake_sidecar import Shelf
+from support.loads import (
+    OTHERS,
+    PREFIX,
+    Told,
+    address_of,
+    calls,
+    closed,
+    codes,
+    left,
+    plan,
+    small_sidecar,
+    work,
+    worker_stage,
+)
 from support.running_server import InProcessServer
 
 TLS = Path(__file__).resolve().parents[1] / "fixtures/tls"
 TOKEN = "first-token-0123456789"
 COMMAND = "semanticrecall load --as-it-was"
-OTHERS = "of somebody"
 
 
 @pytest.fixture
@@ -49,20 +60,6 @@ def server(tmp_path: Path) -> Iterator[InProcessServer]:
         with RecallClient(address_of(serving), timeout=30) as memory:
             memory.index(OTHERS, "t", [user("stays", id="1")])
         yield serving
-
-
-def address_of(server: InProcessServer) -> str:
-    return server.sidecar.addresses[0].target
-
-
-def left(address: str, **options: Any) -> int:
-    """Messages in the store."""
-    with RecallClient(address, timeout=30, **options) as memory:
-        return memory.stats().messages
-
-
-def codes(result: LoadResult) -> set[FindingCode]:
-    return {finding.code for finding in result.findings}
 
 
 def total(result: LoadResult, operation: str, name: str) -> int:
@@ -260,107 +257,23 @@ def test_a_killed_process_ends_the_load_and_it_cleans_up(server: InProcessServer
     assert multiprocessing.active_children() == []
 
 
-def test_what_cannot_be_forgotten_is_told(address: str, shelf: Shelf) -> None:
-    class Refuser(Told):
-        def phase(self, name: str, **given: Any) -> None:
-            super().phase(name, **given)
-            if name == "cleaning up":
-                shelf.failures += [Failure(grpc.StatusCode.INTERNAL)] * 4
+def test_prepared_messages_that_stay_pending_are_noted(
+    address: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "SILENCE_SECONDS_MAX", 0.5)
+    put = shelf.put
 
-    told = Refuser()
-    result = run_load(plan(address), COMMAND, told)
-    assert result.findings[0].code is FindingCode.NOT_CLEANED_UP
-    assert repr(PREFIX) in result.findings[0].text
-    assert told.notes == [result.findings[0].text]
+    def put_pending(request: Any) -> Any:
+        answer = put(request)
+        answer.results[0].status = types_pb2.STATUS_PENDING
+        return answer
 
-
-# --- Ctrl-C --------------------------------------------------------------------------------------
-
-
-class Interrupter(Told):
-    """Presses Ctrl-C in these phases, once in each: when it begins, or in its first second."""
-
-    def __init__(self, *phases: str, seconds: bool = False) -> None:
-        super().__init__()
-        self._waits = set(phases)
-        self._seconds = seconds
-
-    def phase(self, name: str, *, seconds: float = 0.0, processes: int = 0) -> None:
-        super().phase(name, seconds=seconds, processes=processes)
-        if not (self._seconds and seconds):
-            self._press()
-
-    def second(self, worker: int, second: WorkerSecond) -> None:
-        super().second(worker, second)
-        self._press()
-
-    def _press(self) -> None:
-        if self.phases[-1] in self._waits:
-            self._waits.discard(self.phases[-1])
-            signal.raise_signal(signal.SIGINT)
-
-
-def long_plan(address: str, **fields: Any) -> LoadPlan:
-    stages = (Stage(rate_per_s=100, duration_s=0.4), Stage(rate_per_s=50, duration_s=600.0))
-    return plan(address, stages=stages, **fields)
-
-
-def test_ctrl_c_gives_what_was_measured_and_cleans_up(server: InProcessServer) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    told = Interrupter("50 calls/s", seconds=True)
-    result = run_load(long_plan(address_of(server), processes=2), COMMAND, told)
-    assert signal.getsignal(signal.SIGINT) is before
-    assert [stage.name for stage in result.stages] == ["100 calls/s", "50 calls/s"]
-    last = result.stages[1]
-    assert 0 < last.finished == last.scheduled < 1_000
-    assert calls(server, "Recall") + calls(server, "Index") == 40 + last.finished + 1
-    assert result.findings[0].code is FindingCode.INTERRUPTED
-    assert told.phases[-1] == "cleaning up"
-    assert left(address_of(server)) == 1
-
-
-@pytest.mark.parametrize("phase", ["preparing", "warm-up", "100 calls/s"])
-def test_ctrl_c_early_on(server: InProcessServer, phase: str) -> None:
-    told = Interrupter(phase)
-    load = long_plan(address_of(server), warm_up_s=600.0, workload=work(messages_before=200))
-    if phase == "100 calls/s":
-        load = replace(load, warm_up_s=0.0)
-    result = run_load(load, COMMAND, told)
-    assert FindingCode.INTERRUPTED in codes(result)
-    assert sum(stage.finished for stage in result.stages) < 40
-    assert len(result.stages) <= 1
-    assert left(address_of(server)) == 1
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_closed_terminal_and_a_request_to_end_are_ctrl_c(name: str) -> None:
-    number = signal.Signals[name]
-    before = signal.getsignal(number)
-    with Interruption() as interruption:
-        signal.raise_signal(number)
-        assert interruption.requested
-    assert signal.getsignal(number) is before
-
-
-def test_what_nohup_set_stays() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with Interruption() as interruption:
-            signal.raise_signal(signal.SIGHUP)
-            assert not interruption.requested
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_a_second_ctrl_c_ends_at_once_and_says_what_is_left(server: InProcessServer) -> None:
-    told = Interrupter("50 calls/s", "cleaning up")
-    with pytest.raises(KeyboardInterrupt):
-        run_load(long_plan(address_of(server)), COMMAND, told)
-    assert "ended at once" in told.notes[-1]
-    assert repr(PREFIX) in told.notes[-1]
-    assert left(address_of(server)) > 1
-    assert multiprocessing.active_children() == []
+    monkeypatch.setattr(shelf, "put", put_pending)
+    shelf.pending = {f"{PREFIX}2": 1}
+    told = Told()
+    result = run_load(plan(address, workload=work(recall_share=1)), COMMAND, told)
+    assert result.preparation.messages == 23
+    assert told.notes[0].startswith("1 of the messages that were prepared are stored, but not")
 
 
 # --- TLS and tokens ------------------------------------------------------------------------------

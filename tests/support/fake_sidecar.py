@@ -54,6 +54,7 @@ class Shelf:
     messages: dict[tuple[str, str], types_pb2.Message] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    pending: dict[str, int] = field(default_factory=dict)
     batch_errors: list[types_pb2.ErrorDetail] = field(default_factory=list)
     health: bytes = SERVING
     hold: threading.Event | None = None
@@ -263,6 +264,7 @@ class FakeAdmin(AdminServiceServicer):
         return admin_pb2.GetStatsResponse(
             messages=count,
             vectors=count,
+            pending=self._shelf.pending.get(request.resource_id, 0),
             device="cpu",
             cache=admin_pb2.CacheStats(hits=5, misses=2),
         )

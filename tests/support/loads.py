@@ -10,6 +10,7 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
+from semanticrecall import RecallClient
 from semanticrecall.connection import connection
 from semanticrecall.load.measured import (
     HISTOGRAM_US_MAX,
@@ -20,11 +21,14 @@ from semanticrecall.load.measured import (
     WorkerStage,
 )
 from semanticrecall.load.plan import Arrivals, LoadPlan, Loop, Stage, Workload
+from semanticrecall.load.result import FindingCode, LoadResult
 from semanticrecall.load.run import Observer
 from support.running_engine import Running
 from support.running_server import InProcessServer, parts_of, running
 
 PREFIX = "load-test-"
+# A resource that is none of a load's.
+OTHERS = "of somebody"
 
 
 def plan(address: str, *, workload: Workload | None = None, **fields: Any) -> LoadPlan:
@@ -63,6 +67,22 @@ def small_sidecar(directory: Path, **settings: Any) -> Iterator[InProcessServer]
     """The real server over a real store and index, in this process, without a model."""
     with running(directory, parts_of(Running(directory / "store").engine), **settings) as server:
         yield server
+
+
+def address_of(server: InProcessServer) -> str:
+    """Where it listens."""
+    return server.sidecar.addresses[0].target
+
+
+def left(address: str, **options: Any) -> int:
+    """Messages in the store."""
+    with RecallClient(address, timeout=30, **options) as memory:
+        return memory.stats().messages
+
+
+def codes(result: LoadResult) -> set[FindingCode]:
+    """What was found."""
+    return {finding.code for finding in result.findings}
 
 
 def calls(server: InProcessServer, method: str, code: str = "OK") -> int:

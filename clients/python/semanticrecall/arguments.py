@@ -5,6 +5,7 @@ Nothing here repeats a text of the caller: an error may end up in a log.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -14,6 +15,8 @@ from typing import TypeVar, cast
 from .errors import InvalidArgumentError
 
 UINT32_MAX = 2**32 - 1
+ID_BYTES_MAX = 512
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 EnumT = TypeVar("EnumT", bound=IntEnum)
 
@@ -27,6 +30,29 @@ def text(value: object, field: str) -> str:
     if not isinstance(value, str):
         raise _wrong(field, "a string", value)
     return value
+
+
+def is_unicode(value: str) -> bool:
+    """Whether the wire takes it: whether it holds no half of a surrogate pair.
+
+    Python puts such halves in the place of bytes of a command line that are not UTF-8.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def id_fault(value: str) -> str:
+    """What keeps a text from being an id in the contract; nothing where it is one."""
+    if not value:
+        return "must not be empty"
+    if not is_unicode(value):
+        return "must be UTF-8"
+    if (size := len(value.encode())) > ID_BYTES_MAX:
+        return f"must be at most {ID_BYTES_MAX} bytes; has {size}"
+    return "must not hold control characters" if _CONTROL.search(value) else ""
 
 
 def flag(value: object, field: str) -> bool:

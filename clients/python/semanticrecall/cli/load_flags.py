@@ -14,12 +14,14 @@ from typing import IO, Annotated, Any, TypeVar
 
 import typer
 
+from ..arguments import id_fault, is_unicode
 from ..connection import DEFAULT_ADDRESS
 from ..errors import InvalidArgumentError
 from .flags import CONNECTION, Flags
 
 DEFAULT_RATE = "50"
 DEFAULT_RECALL_SHARE = 0.8
+RESOURCES_FILE = "--resources-file"
 LINES_MAX = 1_000_000
 LINE_CHARS_MAX = 100_000
 
@@ -169,6 +171,19 @@ class LoadFlags(Flags):
         _option(CONNECTION, "What a call that is not measured may take.", "SECONDS", min=0.001),
     ] = 30.0
 
+    def __post_init__(self) -> None:
+        """Refuse what is not UTF-8: it can be neither sent nor written into a result."""
+        for declared in dataclasses.fields(self):
+            value = getattr(self, declared.name)
+            given = value if isinstance(value, list) else [value]
+            for one in given:
+                if isinstance(one, str | Path) and not is_unicode(str(one)):
+                    raise typer.BadParameter(f"{_flag(declared.name)}: must be UTF-8")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
 
 def several(flag: str, text: str, kind: Callable[[str], T], example: str) -> list[T]:
     """The values of a flag that takes some, with commas."""
@@ -221,7 +236,10 @@ def _stripped(flag: str, path: Path, file: IO[str]) -> Iterator[str]:
             )
         if number > LINES_MAX:
             raise typer.BadParameter(f"{flag}: {path} has more than {LINES_MAX:,} lines")
-        yield line.strip()
+        line = line.strip()
+        if line and flag == RESOURCES_FILE and (fault := id_fault(line)):
+            raise typer.BadParameter(f"{flag}: line {number} of {path} {fault}")
+        yield line
 
 
 # Attributes of a plan whose flags are called otherwise.
@@ -233,6 +251,8 @@ _FLAG_NAMES = {
     "ramp_s": "ramp_seconds",
     "zipf_exponent": "zipf",
     "query_repeat_share": "query_repeat",
+    # Those of a file are checked by the line before.
+    "existing_resources": "resource",
 }
 
 
@@ -258,7 +278,7 @@ def command_line(flags: LoadFlags) -> str:
         value = getattr(flags, declared.name)
         if declared.name in {"json", "html", "format"} or value in (declared.default, []):
             continue
-        flag = f"--{declared.name.replace('_', '-')}"
+        flag = _flag(declared.name)
         if value is True:
             parts.append(flag)
         elif isinstance(value, list):

@@ -80,6 +80,9 @@ class WorkerStage:
             among `in_flight_max` to when it was sent: what this process itself is to blame for.
         loop_lag: encoded histogram: how late the event loop ran a timer of 10 ms.
         digest: 16 hexadecimal digits over the ids recalled, in order of the plan's calls.
+        resources_written: numbers of the resources, from 0, to which this process sent an Index
+            call for the first time, whatever became of it: each is in one stage of a process, the
+            warm-up included.
     """
 
     worker: int
@@ -96,3 +99,4 @@ class WorkerStage:
     digest: str
     operations: Mapping[Operation, WorkerOperation]
     seconds: Sequence[WorkerSecond] = ()
+    resources_written: Sequence[int] = ()

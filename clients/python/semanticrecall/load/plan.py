@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ..arguments import id_fault, is_unicode
 from ..connection import Connection
 from ..errors import InvalidArgumentError
 
@@ -142,6 +143,12 @@ class Workload:
             raise InvalidArgumentError.of(
                 "recall_share", "must be 1 with existing resources: a load never writes to them"
             )
+        for position, given in enumerate(self.existing_resources, 1):
+            if fault := id_fault(given):
+                raise InvalidArgumentError.of("existing_resources", f"id {position} {fault}")
+        for position, query in enumerate(self.queries, 1):
+            if not is_unicode(query):
+                raise InvalidArgumentError.of("queries", f"query {position} must be UTF-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,7 +25,8 @@ from ..errors import (
     error_from_call,
     error_from_detail,
 )
-from ..v1 import recall_pb2, types_pb2
+from ..v1 import admin_pb2, recall_pb2, types_pb2
+from ..v1.admin_pb2_grpc import AdminServiceStub
 from ..v1.recall_pb2_grpc import RecallServiceStub
 from .plan import LoadPlan
 from .result import Preparation
@@ -58,6 +58,7 @@ class Preparer:
     Attributes:
         written: resources for which anything was sent.
         cut_off: requests were sent whose answers were not waited for.
+        pending: messages that are stored and cannot be found yet, though they were waited for.
     """
 
     def __init__(self, plan: LoadPlan, stop: Callable[[], bool]) -> None:
@@ -65,13 +66,17 @@ class Preparer:
         self._stop = stop
         self._over = False
         self._answered = 0
+        self._found = 0
         self._lock = threading.Lock()
         self._calls: list[Any] = []
+        self._pending: Counter[str] = Counter()
         self.written: set[str] = set()
         self.cut_off = False
 
     def run(self, advance: Advance) -> Preparation:
-        """Index all of it; returns when it can be found.
+        """Index all of it; returns when it can be found, or none of what is pending moves.
+
+        The messages of its answer are those that can be found.
 
         Args:
             advance: called now and then with the messages that are in, and those there will be.
@@ -88,7 +93,8 @@ class Preparer:
         pool = ThreadPoolExecutor(STREAMS, "preparing")
         try:
             streams = [pool.submit(self._stream, channel, number) for number in range(STREAMS)]
-            self._wait(streams, lambda: advance(self._answered, total))
+            self._wait(streams, lambda: advance(self._found, total))
+            self._wait_for_pending(channel, lambda: advance(self._found, total))
         finally:
             self._over = True
             for call in self._calls:
@@ -97,8 +103,13 @@ class Preparer:
             pool.shutdown(wait=False)
         seconds = time.monotonic() - start
         return Preparation(
-            messages=self._answered, seconds=seconds, messages_per_s=self._answered / seconds
+            messages=self._found, seconds=seconds, messages_per_s=self._found / seconds
         )
+
+    @property
+    def pending(self) -> int:
+        """See the class."""
+        return self._pending.total()
 
     def _wait(self, streams: list[Future[None]], tick: Callable[[], None]) -> None:
         heard, heard_at = 0, time.monotonic()
@@ -124,6 +135,37 @@ class Preparer:
                     retryable=True,
                 )
 
+    def _wait_for_pending(self, channel: grpc.Channel, tick: Callable[[], None]) -> None:
+        """A server waits for some time until messages can be found, and then says that they wait.
+
+        Gives up where none has come for `SILENCE_SECONDS_MAX`.
+        """
+        stub: Any = AdminServiceStub(channel)
+        settings = self._plan.connection
+        moved_at = time.monotonic()
+        # Streams that were not waited for may still count, but then it is over.
+        while not self.over and self._pending and time.monotonic() - moved_at < SILENCE_SECONDS_MAX:
+            before = self.pending
+            for resource_id, messages in list(self._pending.items()):
+                if self.over:
+                    return
+                asked = admin_pb2.GetStatsRequest(resource_id=resource_id)
+                try:
+                    found = stub.GetStats(
+                        asked, timeout=settings.timeout_seconds, metadata=settings.metadata
+                    )
+                except grpc.RpcError as failure:
+                    raise error_from_call(failure, settings.address) from None
+                left = min(messages, found.pending)
+                self._found += messages - left
+                self._pending[resource_id] = left
+                tick()
+            self._pending = +self._pending
+            if self.pending != before:
+                moved_at = time.monotonic()
+            elif self._pending:
+                time.sleep(POLL_SECONDS)
+
     def _stream(self, channel: grpc.Channel, number: int) -> None:
         stub: Any = RecallServiceStub(channel)
         settings = self._plan.connection
@@ -138,7 +180,7 @@ class Preparer:
                     # It came at a bad time. As a call of its own it is retried by the channel.
                     seconds = settings.timeout_seconds
                     answer = stub.Index(request, timeout=seconds, metadata=metadata)
-                self._count(answer)
+                self._count(answer, request.resource_id)
         except grpc.RpcError as failure:
             if feed.failure is not None:
                 raise feed.failure from None
@@ -159,14 +201,18 @@ class Preparer:
         """Nothing more shall be sent."""
         return self._over or self._stop()
 
-    def _count(self, answer: recall_pb2.IndexResponse) -> None:
+    def _count(self, answer: recall_pb2.IndexResponse, resource_id: str) -> None:
         if answer.error.code:
             raise error_from_detail(answer.error)
         for outcome in answer.results:
             if outcome.status == types_pb2.STATUS_REJECTED:
                 raise error_from_detail(outcome.error)
+        pending = sum(one.status == types_pb2.STATUS_PENDING for one in answer.results)
         with self._lock:
             self._answered += len(answer.results)
+            self._found += len(answer.results) - pending
+            if pending:
+                self._pending[resource_id] += pending
 
 
 class _Feed:
@@ -207,13 +253,13 @@ class Swept:
 
 
 def forget_all(
-    memory: RecallClient, resources: Callable[[], Iterable[str]], advance: Advance, *, again: bool
+    memory: RecallClient, resources: Callable[[], Collection[str]], advance: Advance, *, again: bool
 ) -> Swept:
     """Forget everything of these resources.
 
     Args:
-        resources: their ids, from the first one at each call.
-        advance: called now and then with how many are done, and 0 or how many there are.
+        resources: their ids.
+        advance: called ten times a second with how many are done, and how many there are.
         again: calls may have been cut off, so that the server may still be storing what they
             brought: look again until there is nothing.
     """
@@ -228,20 +274,21 @@ def forget_all(
     return Swept(gone, "calls that were cut off went on to store messages" if again else "")
 
 
-def _sweep(memory: RecallClient, resources: Iterable[str], advance: Advance) -> tuple[int, str]:
+def _sweep(memory: RecallClient, resources: Collection[str], advance: Advance) -> tuple[int, str]:
     messages, done, failed, problem = 0, 0, 0, ""
     listed = iter(resources)
     pool = ThreadPoolExecutor(FORGETS_AT_ONCE, "forgetting")
     try:
         while failed < FAILURES_MAX and (some := list(islice(listed, FORGETS_IN_A_ROW))):
-            for forgotten in pool.map(partial(_forget, memory), some):
-                if isinstance(forgotten, SemanticRecallError):
-                    failed, problem = failed + 1, forgotten.message
-                    if failed == FAILURES_MAX:
-                        break
-                else:
-                    messages, done = messages + forgotten, done + 1
-            advance(done, 0)
+            pending = {pool.submit(_forget, memory, resource_id) for resource_id in some}
+            while pending and failed < FAILURES_MAX:
+                ended, pending = wait(pending, POLL_SECONDS)
+                for forgotten in (future.result() for future in ended):
+                    if isinstance(forgotten, SemanticRecallError):
+                        failed, problem = failed + 1, forgotten.message
+                    else:
+                        messages, done = messages + forgotten, done + 1
+                advance(done, len(resources))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     return messages, problem

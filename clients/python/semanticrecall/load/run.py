@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,7 +34,7 @@ from .result import Finding, LoadResult, Preparation, StageResult
 from .schedule import share
 from .sending import Sender
 from .target import client_of, target_of
-from .workload import resource_ids
+from .workload import resource_id, resource_ids
 
 # How long answers are waited for after the last call was sent.
 DRAIN_SECONDS_MAX = 60.0
@@ -121,11 +121,14 @@ class _Load:
         self._preparation = Preparation()
         self._stages: list[StageResult] = []
         self._calls_left = plan.calls_max
-        self._sent = False
+        # Numbers of the resources that calls wrote to, as far as the processes have handed it over.
+        self._numbers_written: set[int] = set()
+        self._is_handed_over = True
         # Whether calls may have been cut off, so that the server goes on with them.
         self._cut_off = False
         self._ends: list[Finding] = []
         self._told_of_stop = False
+        self._cut_short_by_stop = False
 
     def run(self) -> LoadResult:
         self._memory.wait_until_reachable()
@@ -158,6 +161,11 @@ class _Load:
             return
         self._observer.phase("preparing")
         self._preparation = self._preparer.run(self._prepared)
+        if self._preparer.pending:
+            self._observer.note(
+                f"{self._preparer.pending:,} of the messages that were prepared are stored, but "
+                "not searchable yet: recalls find less until they are."
+            )
         self._cut_off |= self._preparer.cut_off
         self._shall_stop()
 
@@ -166,15 +174,15 @@ class _Load:
         self._shall_stop()
 
     def _clean_up(self) -> None:
+        # A stop that comes later cuts nothing short of what was measured.
+        self._cut_short_by_stop = self._interruption.requested
         if not self._has_written:
             return
         if self._plan.workload.keep:
             self._say_what_is_left("--keep")
             return
         self._observer.phase("cleaning up")
-        swept = forget_all(
-            self._memory, self._written, self._observer.progress, again=self._cut_off
-        )
+        swept = forget_all(self._memory, self._written, self._forgotten, again=self._cut_off)
         if swept.problem:
             found = not_cleaned_up(self._plan.workload.resource_prefix, swept.problem)
             self._ends.append(found)
@@ -185,12 +193,30 @@ class _Load:
         workload = self._plan.workload
         if workload.existing_resources:
             return False
-        return bool(self._preparer.written) or (self._sent and workload.recall_share < 1)
+        if not self._is_handed_over and workload.recall_share < 1:
+            return True
+        return bool(self._preparer.written or self._numbers_written)
 
-    def _written(self) -> Iterable[str]:
-        """Resources that may hold something: those prepared, and any that calls were sent to."""
+    def _written(self) -> Collection[str]:
+        """Resources that may hold something: those prepared, and those that calls wrote to.
+
+        Where a process did not say which, all that are made up.
+        """
         workload = self._plan.workload
-        return resource_ids(workload) if self._sent else sorted(self._preparer.written)
+        if not self._is_handed_over and workload.recall_share < 1:
+            return list(resource_ids(workload))
+        numbered = {resource_id(workload, number) for number in self._numbers_written}
+        return sorted(numbered | self._preparer.written)
+
+    def _forgotten(self, done: int, total: int) -> None:
+        self._observer.progress(done, 0)
+        if self._interruption.requested and not self._told_of_stop:
+            self._told_of_stop = True
+            self._observer.note(
+                f"Interrupted: it is cleaning up, {total - done:,} of {total:,} resources are "
+                "left. A second Ctrl-C ends it at once, and leaves the rest in the store, in "
+                f"resources whose names begin with {self._plan.workload.resource_prefix!r}."
+            )
 
     def _say_what_is_left(self, why: str) -> None:
         if self._has_written:
@@ -207,7 +233,6 @@ class _Load:
         while not self._interruption.requested:
             with self._fleet(processes) as fleet:
                 fleet.open()
-                self._sent = True
                 more = self._warm_up(fleet)
                 if more == processes:
                     self._measure(fleet)
@@ -257,6 +282,7 @@ class _Load:
     ) -> StageResult:
         self._observer.phase(name, seconds=stage.duration_s, processes=len(fleet))
         number = len(self._stages) + (name != "warm-up")
+        self._is_handed_over = False
         parts = fleet.run(
             lambda worker: StageTask(
                 stage=stage,
@@ -268,6 +294,9 @@ class _Load:
                 drain_s=min(DRAIN_SECONDS_MAX, self._plan.timeout_ms / 1000),
             )
         )
+        for part in parts:
+            self._numbers_written.update(part.resources_written)
+        self._is_handed_over = True
         found = stage_result(self._plan.loop, stage, parts)
         failed = any(operation.errors for operation in found.operations.values())
         self._cut_off |= bool(found.unfinished or failed)
@@ -289,8 +318,11 @@ class _Load:
     # --- what it came to --------------------------------------------------------------------------
 
     def _result(self) -> LoadResult:
-        if self._interruption.requested:
+        if self._cut_short_by_stop:
             self._ends.insert(0, interrupted("The load was interrupted: what follows is a part."))
+        elif self._interruption.requested:
+            told = "It was interrupted while it cleaned up: what follows is whole."
+            self._ends.insert(0, interrupted(told))
         found = findings_of(
             self._plan, self._target, self._stages, calls_max_reached=self._is_cut_short
         )

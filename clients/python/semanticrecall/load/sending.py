@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from array import array
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 
 import grpc
 import grpc.aio
@@ -69,6 +71,9 @@ class Sender:
         self._timeout_s = plan.timeout_ms / 1e3
         self._loop: asyncio.AbstractEventLoop | None = None
         self._run: StageRun | None = None
+        # One byte for each resource: whether it was written to. And those that nobody was told of.
+        self._is_written = bytearray(plan.workload.resources)
+        self._written = array("I")
         self._stopped = False
 
     async def open(self) -> None:
@@ -108,7 +113,8 @@ class Sender:
             self._run = None
         # Now, rather than before the next stage: it begins in all processes at once.
         self.write_ahead(READY_CALLS)
-        return stage
+        written, self._written = self._written, array("I")
+        return replace(stage, resources_written=written)
 
     def stop(self) -> None:
         """No further call begins; `run` returns after the drain with what there is. For good.
@@ -145,6 +151,10 @@ class Sender:
 
     def send(self, call: Call) -> Rpc:
         """Begin a call."""
+        if call.operation is Operation.INDEX and not self._is_written[call.resource]:
+            # Before it is sent: what becomes of it is not known, and it may have been stored.
+            self._is_written[call.resource] = True
+            self._written.append(call.resource)
         return self._methods[call.operation](
             call.body, timeout=self._timeout_s, metadata=self._metadata
         )

@@ -58,11 +58,13 @@ class Call:
 
     Attributes:
         body: the request, serialised.
+        resource: the number of the resource that it falls on, from 0.
         repeated: a recall that this process has sent before.
     """
 
     operation: Operation
     body: bytes
+    resource: int
     repeated: bool = False
 
 
@@ -143,14 +145,14 @@ class CallSequence(Iterator[Call]):
         recalls = draws.random() < workload.recall_share
         resource = self._resources.draw(draws)
         if not recalls:
-            return Call(Operation.INDEX, self._index(resource))
+            return Call(Operation.INDEX, self._index(resource), resource)
         known = self._asked.of(resource)
         if draws.random() < workload.query_repeat_share and known:
-            return Call(Operation.RECALL, _one_of(draws, known), repeated=True)
+            return Call(Operation.RECALL, _one_of(draws, known), resource, repeated=True)
         body = self._recall(resource)
         if workload.query_repeat_share:
             self._asked.add(resource, body)
-        return Call(Operation.RECALL, body)
+        return Call(Operation.RECALL, body, resource)
 
     def _recall(self, resource: int) -> bytes:
         workload = self._workload
