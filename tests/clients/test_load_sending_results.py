@@ -303,3 +303,33 @@ async def test_the_senders_loop_is_exact_and_carries_calls(tmp_path: Path) -> No
     stage = await asyncio.to_thread(run)
     assert all_adds_up(stage)
     assert (stage.scheduled, stage.finished) == (20, 20)
+
+
+async def test_resources_are_told_of_once_whether_their_calls_were_answered_or_cut_off(
+    sidecar: ControlledSidecar,
+) -> None:
+    """Of each stage those that are new, by what arrived at the server."""
+    workload = replace(RECALLS, recall_share=0.5, resources=1_000, zipf_exponent=0.0)
+    plan = replace(open_plan(sidecar.address, rate_per_s=100, duration_s=0.5), workload=workload)
+    sender = Sender(plan, 0, 1)
+    await sender.open()
+    answered = await sender.run(task_of(plan), nobody)
+    first = arrived_resources(sidecar)
+    sidecar.gate.clear()
+    cut_off = await sender.run(task_of(plan, drain_s=1.0), nobody)
+    await sender.close()
+    assert cut_off.unfinished == 50
+    assert first
+    assert sorted(answered.resources_written) == sorted(first)
+    new = arrived_resources(sidecar) - first
+    assert new
+    assert sorted(cut_off.resources_written) == sorted(new)
+
+
+def arrived_resources(sidecar: ControlledSidecar) -> set[int]:
+    """Numbers, from 0, of the resources to which Index calls came."""
+    return {
+        int(arrived.request.resource_id.removeprefix(RECALLS.resource_prefix)) - 1
+        for arrived in sidecar.seen
+        if isinstance(arrived.request, recall_pb2.IndexRequest)
+    }
