@@ -100,6 +100,9 @@ def baseline_of(
     """What is stored of these runs, after those of `before`."""
     rounds = [one for run in runs for one in run]
     about = as_json("check", config, Result(digest=rounds[0].digest))
+    command = f"{about['command']} --write-baseline --repeats {len(runs)}"
+    if before:
+        command = f"{before.written['command']}; {command} --add"
     figures = {}
     for figure in FIGURES:
         ratios = [[round(one.ratios[figure.name], ROUNDED_DIGITS) for one in run] for run in runs]
@@ -115,7 +118,7 @@ def baseline_of(
         "format": FORMAT,
         "machine": about["machine"],
         "versions": about["versions"],
-        "command": f"{about['command']} --write-baseline --repeats {len(runs)}",
+        "command": command,
         "config": about["config"],
         "figures": figures,
         "parts_ms": {

@@ -153,10 +153,11 @@ def test_a_baseline_is_written_and_added_to(
     flags = ("--write-baseline", "--baseline", str(file))
     assert call(monkeypatch, [a_round()] * 3 * REPEATS_MIN, *flags, "--repeats", "5") == 0
     assert call(monkeypatch, [a_round(2.0)] * 3, *flags, "--repeats", "1", "--add") == 0
-    assert json.loads(file.read_text())["figures"][COLD.name]["runs"] == [
-        *[[1.0] * 3] * REPEATS_MIN,
-        [2.0] * 3,
-    ]
+    written = json.loads(file.read_text())
+    assert written["figures"][COLD.name]["runs"] == [*[[1.0] * 3] * REPEATS_MIN, [2.0] * 3]
+    first, added = written["command"].split("; ")
+    assert first.endswith(" --write-baseline --repeats 5")
+    assert added.endswith(" --write-baseline --repeats 1 --add")
     stored(file, machine="another")
     assert call(monkeypatch, [a_round()] * 3, *flags, "--repeats", "1", "--add") == 2
     assert "another machine" in capsys.readouterr().out

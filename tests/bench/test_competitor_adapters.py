@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +23,6 @@ TOP_K = 10
 
 @pytest.fixture(scope="module")
 def lance_worker() -> Iterator[WorkerSystem]:
-    if find_spec("lancedb") is None:
-        pytest.skip("lancedb is not installed")
     with new_worker() as process:
         yield WorkerSystem(process, "lance")
 
@@ -108,8 +105,6 @@ def test_a_lance_table_is_optimized_after_some_adds(lance: WorkerSystem, tmp_pat
 
 def test_a_sqlite_vec_file_grows_with_its_messages_and_not_with_its_users(tmp_path: Path) -> None:
     """A user's vectors are allocated in whole chunks: 100 users of 16 messages take 100 chunks."""
-    if find_spec("sqlite_vec") is None:
-        pytest.skip("sqlite_vec is not installed")
     with new_worker() as process:
         system = WorkerSystem(process, "sqlite_vec")
         system.open(tmp_path, DIMENSIONS)
@@ -124,8 +119,6 @@ def test_a_sqlite_vec_file_grows_with_its_messages_and_not_with_its_users(tmp_pa
 
 @pytest.fixture
 def chroma_server() -> Iterator[WorkerSystem]:
-    if find_spec("chromadb") is None:
-        pytest.skip("chromadb is not installed")
     with new_worker() as process:
         system = WorkerSystem(process, "chroma_server")
         yield system
