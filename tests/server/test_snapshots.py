@@ -109,14 +109,19 @@ def test_a_killed_sidecar_recalls_the_same_with_any_snapshot(
 @pytest.mark.parametrize("memory", ["default", "low"])
 @pytest.mark.usefixtures("before")
 def test_what_is_forgotten_is_in_no_snapshot_and_in_no_answer(tmp_path: Path, memory: str) -> None:
+    directory = tmp_path / "data" / "snapshots"
+    before = set(directory.glob("*.snapshot"))
+    assert len(before) == 1
     with ServerProcess(flags(tmp_path, "--memory", memory)) as server:
         server.wait_for("serving")
         stubs = Stubs(f"unix:{tmp_path}/s.sock")
         target = recall_pb2.MessageIds(ids=[FORGOTTEN])
         request = recall_pb2.ForgetRequest(resource_id="alice", message_ids=target)
         assert stubs.recall.Forget(request, timeout=60).messages == 1
-        assert list((tmp_path / "data" / "snapshots").glob("*.snapshot")) == []
-        assert snapshot_stats(stubs).partitions == 0
+        # No file name is used twice. Another image may be there already: of the rows that are left.
+        assert not before & set(directory.glob("*.snapshot"))
+        stats = snapshot_stats(stubs)
+        assert (stats.partitions, stats.rows) in ((0, 0), (1, len(TEXTS) - 1))
         ids = [name for ranked in answers(stubs).values() for name, _ in ranked]
         assert FORGOTTEN not in ids
         assert "u1" in ids
