@@ -9,15 +9,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_core.types.errors import InvalidArgumentError, SemanticRecallError
-from semanticrecall_core.types.values import (
-    EmbeddedText,
-    IndexAnswer,
-    RecallAnswer,
-    RecalledMessage,
-    RecallInfo,
-    StoredMessage,
-    ThreadSummary,
-)
+from semanticrecall_core.types.recalling import RecallAnswer, RecalledMessage, RecallInfo
+from semanticrecall_core.types.values import EmbeddedText, IndexAnswer, StoredMessage, ThreadSummary
 
 from .answer_cache import KeptAnswer
 from .convert import NANOS_PER_SECOND, IndexBatch
@@ -136,10 +129,10 @@ def _beside_message(recalled: RecalledMessage, explain: bool) -> bytes:
     )
     if found is not None:
         beside.hit = True
-        beside.score = found.score
+        beside.score = found.cosine
         beside.rank = recalled.rank
         if explain:
-            beside.explain.cosine = found.score
+            beside.explain.cosine = found.cosine
             beside.explain.dense_rank = recalled.rank
             beside.explain.chunk = found.chunk
             beside.explain.chunks = found.chunks

@@ -15,18 +15,9 @@ import numpy as np
 from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_core.types.errors import InvalidArgumentError, UnimplementedError
 from semanticrecall_core.types.filters import FILTER_DEPTH_MAX, Filter, parse_filter
+from semanticrecall_core.types.recalling import ContextFormat, Mode, RecallQuery, Scope
 from semanticrecall_core.types.text import has_visible_text
-from semanticrecall_core.types.values import (
-    ContextFormat,
-    EmbedRole,
-    ForgetTarget,
-    MessageDraft,
-    Mode,
-    RecallQuery,
-    Role,
-    Scope,
-    Wait,
-)
+from semanticrecall_core.types.values import EmbedRole, ForgetTarget, MessageDraft, Role, Wait
 
 from .checks import READ_TOKEN_BYTES_MAX, Violations
 from .config import Settings

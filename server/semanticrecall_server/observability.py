@@ -34,7 +34,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from semanticrecall_core.engine import Engine
-from semanticrecall_core.types.values import RecallInfo
+from semanticrecall_core.types.recalling import RecallInfo
 
 from .listen import ListenError, TcpAddress
 

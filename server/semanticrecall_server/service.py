@@ -17,13 +17,12 @@ from google.protobuf.message import Message
 from semanticrecall.v1 import recall_pb2
 from semanticrecall_core.engine import Engine
 from semanticrecall_core.types.errors import SemanticRecallError
+from semanticrecall_core.types.recalling import RecallInfo, RecallQuery
 from semanticrecall_core.types.values import (
     CallBudget,
     EmbedRole,
     IndexAnswer,
     ListQuery,
-    RecallInfo,
-    RecallQuery,
     Role,
     StoredMessage,
 )

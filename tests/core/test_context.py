@@ -13,12 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semanticrecall_core.ranking.context import render_default, render_mastra
-from semanticrecall_core.types.values import (
-    GroupState,
-    MessageDraft,
-    RecalledMessage,
-    Role,
-)
+from semanticrecall_core.types.recalling import GroupState, RecalledMessage
+from semanticrecall_core.types.values import MessageDraft, Role
 from support.stored_messages import stored
 
 

@@ -22,20 +22,15 @@ from semanticrecall_core.types.errors import (
     UnimplementedError,
 )
 from semanticrecall_core.types.filters import parse_filter
-from semanticrecall_core.types.values import (
-    CallBudget,
-    EmbedRole,
-    ForgetTarget,
+from semanticrecall_core.types.recalling import (
     GroupState,
     Mode,
     RecallAnswer,
     RecallQuery,
-    Role,
     Scope,
-    Status,
-    Wait,
     WhyEmpty,
 )
+from semanticrecall_core.types.values import CallBudget, EmbedRole, ForgetTarget, Role, Status, Wait
 from support.fake_embedder import text_vector
 from support.running_engine import WAIT_SECONDS, Running, await_pending, draft, hit_ids, ids
 

@@ -8,15 +8,8 @@ from pathlib import Path
 import pytest
 
 from semanticrecall_core.types.filters import parse_filter
-from semanticrecall_core.types.values import (
-    ForgetTarget,
-    GroupState,
-    MessageDraft,
-    RecallAnswer,
-    Role,
-    Scope,
-    WhyEmpty,
-)
+from semanticrecall_core.types.recalling import GroupState, RecallAnswer, Scope, WhyEmpty
+from semanticrecall_core.types.values import ForgetTarget, MessageDraft, Role
 from support.fake_embedder import text_vector
 from support.running_engine import Running, draft, hit_ids, ids
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from semanticrecall_core.messages import windows
-from semanticrecall_core.types.values import ContextFormat, GroupState
+from semanticrecall_core.types.recalling import ContextFormat, GroupState
 from support.running_engine import Running, draft, hit_ids, ids
 
 PAYLOAD = b"x" * 10_000

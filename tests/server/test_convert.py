@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 from semanticrecall.v1 import admin_pb2, recall_pb2, types_pb2
 from semanticrecall_core.types.errors import InvalidArgumentError
 from semanticrecall_core.types.filters import Comparison, Condition
+from semanticrecall_core.types.recalling import ContextFormat, Mode, Scope
 from semanticrecall_core.types.values import (
-    ContextFormat,
     ForgetTarget,
     MessageDraft,
-    Mode,
     Role,
-    Scope,
     StoredMessage,
     ThreadSummary,
     Wait,

@@ -12,18 +12,14 @@ from hypothesis import strategies as st
 
 from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_core.types.errors import CorruptDataError
-from semanticrecall_core.types.values import (
-    TIME_NS_MAX,
-    TIME_NS_MIN,
+from semanticrecall_core.types.recalling import (
     GroupState,
-    MessageDraft,
     RecallAnswer,
     RecalledMessage,
     RecallInfo,
-    Role,
     Scope,
-    VectorHit,
 )
+from semanticrecall_core.types.values import TIME_NS_MAX, TIME_NS_MIN, MessageDraft, Role, VectorHit
 from semanticrecall_server.answers import fill_message, recalled_bytes
 from semanticrecall_server.framing import varint
 from semanticrecall_server.message_codec import ProtobufMessages

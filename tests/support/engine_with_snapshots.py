@@ -12,7 +12,8 @@ from semanticrecall_core.engine.partition_loading import ImageForm, PartitionLoa
 from semanticrecall_core.engine.snapshotting import SnapshotPlan, Snapshotting
 from semanticrecall_core.engine.warming import WarmingLimits
 from semanticrecall_core.snapshots import FileSnapshotStore
-from semanticrecall_core.types.values import CallBudget, PartitionImage, RecallQuery, Wait
+from semanticrecall_core.types.recalling import RecallQuery
+from semanticrecall_core.types.values import CallBudget, PartitionImage, Wait
 from semanticrecall_core.vectors import FaissVectorIndex
 from support.fake_embedder import FakeEmbedder
 from support.running_engine import draft, hit_ids

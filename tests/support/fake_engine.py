@@ -14,6 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from semanticrecall_core.engine import ForgetReport, VerifyReport
+from semanticrecall_core.types.recalling import (
+    GroupState,
+    RecallAnswer,
+    RecalledMessage,
+    RecallInfo,
+    RecallQuery,
+)
 from semanticrecall_core.types.stats import (
     CacheStats,
     SchedulerStats,
@@ -26,15 +33,10 @@ from semanticrecall_core.types.values import (
     EmbedRole,
     Finding,
     ForgetTarget,
-    GroupState,
     IndexAnswer,
     IndexResult,
     ListQuery,
     MessageDraft,
-    RecallAnswer,
-    RecalledMessage,
-    RecallInfo,
-    RecallQuery,
     Role,
     Status,
     StoredMessage,

@@ -9,15 +9,8 @@ from typing import Any
 
 from semanticrecall_core.engine import Engine, EngineLimits
 from semanticrecall_core.types.ports import MessageStore
-from semanticrecall_core.types.values import (
-    CallBudget,
-    IndexAnswer,
-    MessageDraft,
-    RecallAnswer,
-    RecallQuery,
-    Role,
-    Wait,
-)
+from semanticrecall_core.types.recalling import RecallAnswer, RecallQuery
+from semanticrecall_core.types.values import CallBudget, IndexAnswer, MessageDraft, Role, Wait
 from semanticrecall_core.vectors import FaissVectorIndex
 from support.fake_embedder import FakeEmbedder
 from support.stored_messages import open_store

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from semanticrecall_core.types.values import GroupState, RecalledMessage, StoredMessage
+from semanticrecall_core.types.recalling import GroupState, RecalledMessage
+from semanticrecall_core.types.values import StoredMessage
 
 MESSAGE_FRAME_BYTES = 96
 """At least what a message takes in an answer beside its encoded form: lengths, score, rank."""

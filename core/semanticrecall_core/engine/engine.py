@@ -18,6 +18,7 @@ from semanticrecall_core.engine.snapshotting import Snapshotting
 from semanticrecall_core.engine.warming import Warming, WarmingLimits
 from semanticrecall_core.types.errors import NotFoundError, UnavailableError
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
+from semanticrecall_core.types.recalling import RecallAnswer, RecallQuery
 from semanticrecall_core.types.stats import (
     CacheStats,
     SchedulerStats,
@@ -33,8 +34,6 @@ from semanticrecall_core.types.values import (
     IndexAnswer,
     ListQuery,
     MessageDraft,
-    RecallAnswer,
-    RecallQuery,
     StoredMessage,
     ThreadSummary,
     Wait,

@@ -26,22 +26,25 @@ from semanticrecall_core.types.errors import (
 )
 from semanticrecall_core.types.filters import Filter, filter_keys
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
-from semanticrecall_core.types.text import has_visible_text
-from semanticrecall_core.types.values import (
-    CallBudget,
+from semanticrecall_core.types.recalling import (
     ContextFormat,
     GroupState,
+    Hit,
     Mode,
     RecallAnswer,
     RecalledMessage,
     RecallInfo,
     RecallQuery,
     Scope,
+    WhyEmpty,
+)
+from semanticrecall_core.types.text import has_visible_text
+from semanticrecall_core.types.values import (
+    CallBudget,
     StoredMessage,
     VectorAnswer,
     VectorHit,
     VectorQuery,
-    WhyEmpty,
 )
 from semanticrecall_core.types.windows import GroupQuery, MatchingRows, WindowQuery, WindowRows
 
@@ -267,7 +270,7 @@ class RecallUseCase:
                 RecalledMessage(
                     row,
                     ranks.get(row.seq, 0),
-                    by_seq.get(row.seq),
+                    _as_hit(by_seq.get(row.seq)),
                     states.get(row.seq, GroupState.NO_GROUP),
                 )
                 for row in rows
@@ -354,6 +357,19 @@ class RecallUseCase:
             text = render_default(messages, thread_id=query.thread_id, time_zone=query.time_zone)
         info.render_us = _microseconds_since(started)
         return text
+
+
+def _as_hit(found: VectorHit | None) -> Hit | None:
+    if found is None:
+        return None
+    seq, score, chunk, chunks, revision = (
+        found.seq,
+        found.score,
+        found.chunk,
+        found.chunks,
+        found.revision,
+    )
+    return Hit(seq, revision, score, score, chunk, chunks)
 
 
 def _answer_order(rows: Iterable[StoredMessage]) -> list[StoredMessage]:

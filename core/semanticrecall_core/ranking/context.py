@@ -28,8 +28,9 @@ from datetime import UTC, date, datetime, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from semanticrecall_core.types.recalling import RecalledMessage
 from semanticrecall_core.types.text import has_visible_text
-from semanticrecall_core.types.values import RecalledMessage, Role, StoredMessage
+from semanticrecall_core.types.values import Role, StoredMessage
 
 TOOL_TEXT_CHARS_MAX = 240
 _INDENT = "    "

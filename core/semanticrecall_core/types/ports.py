@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .filters import Filter
+from .lexical import LexicalListener, LexicalRows
 from .stats import (
     CacheStats,
     SchedulerStats,
@@ -19,6 +20,7 @@ from .stored_message import MessageBody
 from .values import (
     AppendOutcome,
     CallBudget,
+    CosineRows,
     EmbeddedText,
     EmbedRole,
     Finding,
@@ -39,7 +41,7 @@ from .values import (
 from .windows import GroupQuery, GroupRows, MatchingRows, WindowQuery, WindowRows
 
 if TYPE_CHECKING:
-    from .values import IntColumn
+    from .values import FloatRows, IntColumn
 
 
 class CommitListener(Protocol):
@@ -110,6 +112,20 @@ class MessageStore(Protocol):
 
     def subscribe(self, listener: CommitListener) -> None:
         """Register a listener, before the first write; each is told, in the order they came."""
+        ...
+
+    def subscribe_lexical(self, listener: LexicalListener) -> None:
+        """Register the lexical index, before the first write.
+
+        It is told of a message with the commit that stores it, before it has vectors.
+        """
+        ...
+
+    def load_lexical(self, resource_id: str) -> LexicalRows:
+        """All messages of a resource that have something to embed, by seq, their analysis current.
+
+        Empty where the store was made without an analyser.
+        """
         ...
 
     def append(
@@ -287,6 +303,20 @@ class Embedder(Protocol):
         """
         ...
 
+    def embed_queries(
+        self, texts: Sequence[str], budget: CallBudget, owner: str = ""
+    ) -> list[EmbeddedText]:
+        """As `embed_query` for each, to the same vectors; what is computed shares the time."""
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens of the model each text is, without those around a text."""
+        ...
+
+    def cut_to_tokens(self, text: str, tokens_max: int) -> str:
+        """The longest beginning of a text that has at most so many tokens; whole characters."""
+        ...
+
     def embed_window(
         self, text: str, role: EmbedRole, budget: CallBudget, owner: str = ""
     ) -> EmbeddedText:
@@ -330,6 +360,26 @@ class VectorIndex(CommitListener, Protocol):
 
     def search(self, resource_id: str, query: VectorQuery) -> VectorAnswer:
         """The exact top_k messages by cosine of their best chunk, among those allowed."""
+        ...
+
+    def cosines(self, resource_id: str, seqs: IntColumn, vector: FloatRows) -> CosineRows:
+        """The exact cosines of these messages (sorted, unique), as `search` gives them."""
+        ...
+
+    def moments(self, resource_id: str, vectors: FloatRows) -> tuple[FloatRows, FloatRows]:
+        """Mean and standard deviation (above 0) of the cosines of all rows with each vector.
+
+        Args:
+            resource_id: the partition.
+            vectors: shape (queries, dimensions), unit length.
+
+        Returns:
+            Two arrays of shape (queries,).
+        """
+        ...
+
+    def vectors_of(self, resource_id: str, seqs: IntColumn, chunks: IntColumn) -> FloatRows:
+        """The vector of each (seq, chunk), in any order, shape (n, dimensions); zeros for none."""
         ...
 
     def partition_rows(self, resource_id: str) -> PartitionRows:

@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .errors import CancelledError, DeadlineExceededError, SemanticRecallError
-from .filters import Filter
 from .stored_message import StoredMessage as StoredMessage
 
 if TYPE_CHECKING:
@@ -39,29 +38,6 @@ class Role(IntEnum):
     TOOL = 4
 
 
-class Scope(IntEnum):
-    """Which of the resource's messages may be hits."""
-
-    RESOURCE = 1
-    THREAD = 2
-
-
-class Mode(IntEnum):
-    """How candidates are ranked."""
-
-    DENSE = 1
-    LEXICAL = 2
-    HYBRID = 3
-
-
-class ContextFormat(IntEnum):
-    """How the context text is written."""
-
-    DEFAULT = 1
-    MASTRA = 2
-    NONE = 3
-
-
 class Wait(IntEnum):
     """When Index answers."""
 
@@ -78,24 +54,6 @@ class Status(IntEnum):
     PENDING = 4
     NOT_EMBEDDED = 5
     REJECTED = 6
-
-
-class WhyEmpty(IntEnum):
-    """Why an answer holds no messages."""
-
-    NOT_EMPTY = 0
-    NO_QUERY = 1
-    NO_MESSAGES = 2
-    FILTERED = 3
-    BELOW_THRESHOLD = 4
-
-
-class GroupState(IntEnum):
-    """Whether a message's group is complete in an answer."""
-
-    NO_GROUP = 0
-    WHOLE = 1
-    HIT_ONLY = 2
 
 
 class EmbedRole(IntEnum):
@@ -313,6 +271,21 @@ class VectorAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class CosineRows:
+    """Cosines of some messages with one vector, in the order they were asked for.
+
+    Attributes:
+        cosines: shape (n,), float32. Of the best chunk; NaN where the message has no vectors.
+        chunks, chunk_counts, revisions: shape (n,). As in `VectorHit`; 0 where there are none.
+    """
+
+    cosines: FloatRows
+    chunks: IntColumn
+    chunk_counts: IntColumn
+    revisions: IntColumn
+
+
+@dataclass(frozen=True, slots=True)
 class EmbeddedText:
     """One text's vectors.
 
@@ -382,73 +355,6 @@ class ThreadSummary:
     first_create_time_ns: int
     last_create_time_ns: int
     last_seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class RecallQuery:
-    """A checked Recall request."""
-
-    resource_id: str
-    text: str
-    thread_id: str = ""
-    scope: Scope = Scope.RESOURCE
-    embedding: FloatRows | None = None
-    top_k: int = 4
-    before: int = 1
-    after: int = 1
-    threshold: float | None = None
-    filter: Filter | None = None
-    roles: frozenset[Role] = frozenset()
-    time_from_ns: int | None = None
-    time_to_ns: int | None = None
-    excluded_ids: tuple[str, ...] = ()
-    mode: Mode | None = None
-    context_format: ContextFormat = ContextFormat.DEFAULT
-    context_other_threads_only: bool = False
-    time_zone: str = "UTC"
-    read_token: str = ""
-
-
-class RecalledMessage(NamedTuple):
-    """One message of an answer. Neighbours have rank 0 and no vector hit."""
-
-    message: StoredMessage
-    rank: int
-    found: VectorHit | None
-    group_state: GroupState
-
-
-@dataclass(slots=True)
-class RecallInfo:
-    """What an answer cost and how it was made. Times in microseconds."""
-
-    scope_used: Scope
-    mode_used: Mode = Mode.DENSE
-    best_score: float | None = None
-    why_empty: WhyEmpty = WhyEmpty.NOT_EMPTY
-    query_truncated: bool = False
-    query_tokens: int = 0
-    cache_hit: bool = False
-    candidates: int = 0
-    searchable: int = 0
-    pending: int = 0
-    exact: bool = True
-    unknown_filter_keys: tuple[str, ...] = ()
-    absent_group_ids: tuple[str, ...] = ()
-    messages_dropped: int = 0
-    embed_us: int = 0
-    search_us: int = 0
-    fetch_us: int = 0
-    render_us: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RecallAnswer:
-    """Messages in answer order (see recall.proto), the rendered context, and the account."""
-
-    messages: tuple[RecalledMessage, ...]
-    context_text: str
-    info: RecallInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,19 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ExcludedReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXCLUDED_REASON_UNSPECIFIED: _ClassVar[ExcludedReason]
+    EXCLUDED_REASON_TOP_K: _ClassVar[ExcludedReason]
+    EXCLUDED_REASON_BELOW_THRESHOLD: _ClassVar[ExcludedReason]
+    EXCLUDED_REASON_NO_VECTOR: _ClassVar[ExcludedReason]
+    EXCLUDED_REASON_NEAR_DUPLICATE: _ClassVar[ExcludedReason]
+    EXCLUDED_REASON_DIVERSITY: _ClassVar[ExcludedReason]
+    EXCLUDED_REASON_TOKENS: _ClassVar[ExcludedReason]
+    EXCLUDED_REASON_ANSWER_SIZE: _ClassVar[ExcludedReason]
+    EXCLUDED_REASON_CONDITIONS: _ClassVar[ExcludedReason]
+    EXCLUDED_REASON_CHANGED: _ClassVar[ExcludedReason]
+
 class WhyEmpty(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WHY_EMPTY_UNSPECIFIED: _ClassVar[WhyEmpty]
@@ -17,17 +30,29 @@ class WhyEmpty(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WHY_EMPTY_NO_MESSAGES: _ClassVar[WhyEmpty]
     WHY_EMPTY_FILTERED: _ClassVar[WhyEmpty]
     WHY_EMPTY_BELOW_THRESHOLD: _ClassVar[WhyEmpty]
+    WHY_EMPTY_NO_WORDS: _ClassVar[WhyEmpty]
 
 class EmbedRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     EMBED_ROLE_UNSPECIFIED: _ClassVar[EmbedRole]
     EMBED_ROLE_QUERY: _ClassVar[EmbedRole]
     EMBED_ROLE_PASSAGE: _ClassVar[EmbedRole]
+EXCLUDED_REASON_UNSPECIFIED: ExcludedReason
+EXCLUDED_REASON_TOP_K: ExcludedReason
+EXCLUDED_REASON_BELOW_THRESHOLD: ExcludedReason
+EXCLUDED_REASON_NO_VECTOR: ExcludedReason
+EXCLUDED_REASON_NEAR_DUPLICATE: ExcludedReason
+EXCLUDED_REASON_DIVERSITY: ExcludedReason
+EXCLUDED_REASON_TOKENS: ExcludedReason
+EXCLUDED_REASON_ANSWER_SIZE: ExcludedReason
+EXCLUDED_REASON_CONDITIONS: ExcludedReason
+EXCLUDED_REASON_CHANGED: ExcludedReason
 WHY_EMPTY_UNSPECIFIED: WhyEmpty
 WHY_EMPTY_NO_QUERY: WhyEmpty
 WHY_EMPTY_NO_MESSAGES: WhyEmpty
 WHY_EMPTY_FILTERED: WhyEmpty
 WHY_EMPTY_BELOW_THRESHOLD: WhyEmpty
+WHY_EMPTY_NO_WORDS: WhyEmpty
 EMBED_ROLE_UNSPECIFIED: EmbedRole
 EMBED_ROLE_QUERY: EmbedRole
 EMBED_ROLE_PASSAGE: EmbedRole
@@ -41,16 +66,18 @@ class MessageRange(_message.Message):
     def __init__(self, before: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
 
 class Ranking(_message.Message):
-    __slots__ = ("mode", "recency_weight", "recency_half_life", "diversity")
+    __slots__ = ("mode", "recency_weight", "recency_half_life", "diversity", "near_duplicate_cosine")
     MODE_FIELD_NUMBER: _ClassVar[int]
     RECENCY_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     RECENCY_HALF_LIFE_FIELD_NUMBER: _ClassVar[int]
     DIVERSITY_FIELD_NUMBER: _ClassVar[int]
+    NEAR_DUPLICATE_COSINE_FIELD_NUMBER: _ClassVar[int]
     mode: _types_pb2.Mode
     recency_weight: float
     recency_half_life: _duration_pb2.Duration
     diversity: float
-    def __init__(self, mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., recency_weight: _Optional[float] = ..., recency_half_life: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., diversity: _Optional[float] = ...) -> None: ...
+    near_duplicate_cosine: float
+    def __init__(self, mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., recency_weight: _Optional[float] = ..., recency_half_life: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., diversity: _Optional[float] = ..., near_duplicate_cosine: _Optional[float] = ...) -> None: ...
 
 class RecallRequest(_message.Message):
     __slots__ = ("request_id", "resource_id", "thread_id", "scope", "query", "alternative_queries", "query_embedding", "top_k", "message_range", "threshold", "filter", "roles", "create_time_from", "create_time_to", "exclude_message_ids", "ranking", "max_tokens", "context_format", "time_zone", "explain", "read_token", "timeout_ms", "context_other_threads_only")
@@ -103,51 +130,97 @@ class RecallRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., resource_id: _Optional[str] = ..., thread_id: _Optional[str] = ..., scope: _Optional[_Union[_types_pb2.Scope, str]] = ..., query: _Optional[str] = ..., alternative_queries: _Optional[_Iterable[str]] = ..., query_embedding: _Optional[_Iterable[float]] = ..., top_k: _Optional[int] = ..., message_range: _Optional[_Union[MessageRange, _Mapping]] = ..., threshold: _Optional[float] = ..., filter: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[_types_pb2.Role, str]]] = ..., create_time_from: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., create_time_to: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., exclude_message_ids: _Optional[_Iterable[str]] = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., max_tokens: _Optional[int] = ..., context_format: _Optional[_Union[_types_pb2.ContextFormat, str]] = ..., time_zone: _Optional[str] = ..., explain: bool = ..., read_token: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., context_other_threads_only: bool = ...) -> None: ...
 
 class Explain(_message.Message):
-    __slots__ = ("cosine", "dense_rank", "chunk", "chunks")
+    __slots__ = ("cosine", "dense_rank", "chunk", "chunks", "bm25", "bm25_in_context", "lexical_rank", "dense_part", "lexical_part", "context_part", "neighbour_part", "author_part", "recency_part", "diversity_part")
     COSINE_FIELD_NUMBER: _ClassVar[int]
     DENSE_RANK_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    BM25_FIELD_NUMBER: _ClassVar[int]
+    BM25_IN_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    LEXICAL_RANK_FIELD_NUMBER: _ClassVar[int]
+    DENSE_PART_FIELD_NUMBER: _ClassVar[int]
+    LEXICAL_PART_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_PART_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOUR_PART_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_PART_FIELD_NUMBER: _ClassVar[int]
+    RECENCY_PART_FIELD_NUMBER: _ClassVar[int]
+    DIVERSITY_PART_FIELD_NUMBER: _ClassVar[int]
     cosine: float
     dense_rank: int
     chunk: int
     chunks: int
-    def __init__(self, cosine: _Optional[float] = ..., dense_rank: _Optional[int] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ...) -> None: ...
+    bm25: float
+    bm25_in_context: float
+    lexical_rank: int
+    dense_part: float
+    lexical_part: float
+    context_part: float
+    neighbour_part: float
+    author_part: float
+    recency_part: float
+    diversity_part: float
+    def __init__(self, cosine: _Optional[float] = ..., dense_rank: _Optional[int] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., bm25: _Optional[float] = ..., bm25_in_context: _Optional[float] = ..., lexical_rank: _Optional[int] = ..., dense_part: _Optional[float] = ..., lexical_part: _Optional[float] = ..., context_part: _Optional[float] = ..., neighbour_part: _Optional[float] = ..., author_part: _Optional[float] = ..., recency_part: _Optional[float] = ..., diversity_part: _Optional[float] = ...) -> None: ...
 
 class RecalledMessage(_message.Message):
-    __slots__ = ("message", "hit", "score", "rank", "explain", "group_state")
+    __slots__ = ("message", "hit", "score", "rank", "explain", "group_state", "relevance", "lexical_only", "text_cut")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     HIT_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     GROUP_STATE_FIELD_NUMBER: _ClassVar[int]
+    RELEVANCE_FIELD_NUMBER: _ClassVar[int]
+    LEXICAL_ONLY_FIELD_NUMBER: _ClassVar[int]
+    TEXT_CUT_FIELD_NUMBER: _ClassVar[int]
     message: _types_pb2.Message
     hit: bool
     score: float
     rank: int
     explain: Explain
     group_state: _types_pb2.GroupState
-    def __init__(self, message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., hit: bool = ..., score: _Optional[float] = ..., rank: _Optional[int] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., group_state: _Optional[_Union[_types_pb2.GroupState, str]] = ...) -> None: ...
+    relevance: float
+    lexical_only: bool
+    text_cut: bool
+    def __init__(self, message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., hit: bool = ..., score: _Optional[float] = ..., rank: _Optional[int] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., group_state: _Optional[_Union[_types_pb2.GroupState, str]] = ..., relevance: _Optional[float] = ..., lexical_only: bool = ..., text_cut: bool = ...) -> None: ...
+
+class ExcludedCandidate(_message.Message):
+    __slots__ = ("message_id", "thread_id", "reason", "rank", "relevance", "explain", "near_duplicate_of")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    THREAD_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    RELEVANCE_FIELD_NUMBER: _ClassVar[int]
+    EXPLAIN_FIELD_NUMBER: _ClassVar[int]
+    NEAR_DUPLICATE_OF_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    thread_id: str
+    reason: ExcludedReason
+    rank: int
+    relevance: float
+    explain: Explain
+    near_duplicate_of: str
+    def __init__(self, message_id: _Optional[str] = ..., thread_id: _Optional[str] = ..., reason: _Optional[_Union[ExcludedReason, str]] = ..., rank: _Optional[int] = ..., relevance: _Optional[float] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., near_duplicate_of: _Optional[str] = ...) -> None: ...
 
 class RecallTimings(_message.Message):
-    __slots__ = ("total_us", "queue_us", "embed_us", "search_us", "fetch_us", "render_us")
+    __slots__ = ("total_us", "queue_us", "embed_us", "search_us", "fetch_us", "render_us", "lexical_us")
     TOTAL_US_FIELD_NUMBER: _ClassVar[int]
     QUEUE_US_FIELD_NUMBER: _ClassVar[int]
     EMBED_US_FIELD_NUMBER: _ClassVar[int]
     SEARCH_US_FIELD_NUMBER: _ClassVar[int]
     FETCH_US_FIELD_NUMBER: _ClassVar[int]
     RENDER_US_FIELD_NUMBER: _ClassVar[int]
+    LEXICAL_US_FIELD_NUMBER: _ClassVar[int]
     total_us: int
     queue_us: int
     embed_us: int
     search_us: int
     fetch_us: int
     render_us: int
-    def __init__(self, total_us: _Optional[int] = ..., queue_us: _Optional[int] = ..., embed_us: _Optional[int] = ..., search_us: _Optional[int] = ..., fetch_us: _Optional[int] = ..., render_us: _Optional[int] = ...) -> None: ...
+    lexical_us: int
+    def __init__(self, total_us: _Optional[int] = ..., queue_us: _Optional[int] = ..., embed_us: _Optional[int] = ..., search_us: _Optional[int] = ..., fetch_us: _Optional[int] = ..., render_us: _Optional[int] = ..., lexical_us: _Optional[int] = ...) -> None: ...
 
 class RecallInfo(_message.Message):
-    __slots__ = ("scope_used", "mode_used", "best_score", "why_empty", "query_truncated", "query_tokens", "cache_hit", "timings", "candidates", "searchable", "pending", "exact", "unknown_filter_keys", "index_identity", "absent_group_ids", "messages_dropped", "answer_cache_hit")
+    __slots__ = ("scope_used", "mode_used", "best_score", "why_empty", "query_truncated", "query_tokens", "cache_hit", "timings", "candidates", "searchable", "pending", "exact", "unknown_filter_keys", "index_identity", "absent_group_ids", "messages_dropped", "answer_cache_hit", "tokens", "context_tokens", "messages_dropped_for_tokens")
     SCOPE_USED_FIELD_NUMBER: _ClassVar[int]
     MODE_USED_FIELD_NUMBER: _ClassVar[int]
     BEST_SCORE_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +238,9 @@ class RecallInfo(_message.Message):
     ABSENT_GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_DROPPED_FIELD_NUMBER: _ClassVar[int]
     ANSWER_CACHE_HIT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_DROPPED_FOR_TOKENS_FIELD_NUMBER: _ClassVar[int]
     scope_used: _types_pb2.Scope
     mode_used: _types_pb2.Mode
     best_score: float
@@ -182,21 +258,26 @@ class RecallInfo(_message.Message):
     absent_group_ids: _containers.RepeatedScalarFieldContainer[str]
     messages_dropped: int
     answer_cache_hit: bool
-    def __init__(self, scope_used: _Optional[_Union[_types_pb2.Scope, str]] = ..., mode_used: _Optional[_Union[_types_pb2.Mode, str]] = ..., best_score: _Optional[float] = ..., why_empty: _Optional[_Union[WhyEmpty, str]] = ..., query_truncated: bool = ..., query_tokens: _Optional[int] = ..., cache_hit: bool = ..., timings: _Optional[_Union[RecallTimings, _Mapping]] = ..., candidates: _Optional[int] = ..., searchable: _Optional[int] = ..., pending: _Optional[int] = ..., exact: bool = ..., unknown_filter_keys: _Optional[_Iterable[str]] = ..., index_identity: _Optional[str] = ..., absent_group_ids: _Optional[_Iterable[str]] = ..., messages_dropped: _Optional[int] = ..., answer_cache_hit: bool = ...) -> None: ...
+    tokens: int
+    context_tokens: int
+    messages_dropped_for_tokens: int
+    def __init__(self, scope_used: _Optional[_Union[_types_pb2.Scope, str]] = ..., mode_used: _Optional[_Union[_types_pb2.Mode, str]] = ..., best_score: _Optional[float] = ..., why_empty: _Optional[_Union[WhyEmpty, str]] = ..., query_truncated: bool = ..., query_tokens: _Optional[int] = ..., cache_hit: bool = ..., timings: _Optional[_Union[RecallTimings, _Mapping]] = ..., candidates: _Optional[int] = ..., searchable: _Optional[int] = ..., pending: _Optional[int] = ..., exact: bool = ..., unknown_filter_keys: _Optional[_Iterable[str]] = ..., index_identity: _Optional[str] = ..., absent_group_ids: _Optional[_Iterable[str]] = ..., messages_dropped: _Optional[int] = ..., answer_cache_hit: bool = ..., tokens: _Optional[int] = ..., context_tokens: _Optional[int] = ..., messages_dropped_for_tokens: _Optional[int] = ...) -> None: ...
 
 class RecallResponse(_message.Message):
-    __slots__ = ("request_id", "messages", "context_text", "info", "error")
+    __slots__ = ("request_id", "messages", "context_text", "info", "error", "excluded")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TEXT_FIELD_NUMBER: _ClassVar[int]
     INFO_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     messages: _containers.RepeatedCompositeFieldContainer[RecalledMessage]
     context_text: str
     info: RecallInfo
     error: _types_pb2.ErrorDetail
-    def __init__(self, request_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[RecalledMessage, _Mapping]]] = ..., context_text: _Optional[str] = ..., info: _Optional[_Union[RecallInfo, _Mapping]] = ..., error: _Optional[_Union[_types_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
+    excluded: _containers.RepeatedCompositeFieldContainer[ExcludedCandidate]
+    def __init__(self, request_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[RecalledMessage, _Mapping]]] = ..., context_text: _Optional[str] = ..., info: _Optional[_Union[RecallInfo, _Mapping]] = ..., error: _Optional[_Union[_types_pb2.ErrorDetail, _Mapping]] = ..., excluded: _Optional[_Iterable[_Union[ExcludedCandidate, _Mapping]]] = ...) -> None: ...
 
 class IndexRequest(_message.Message):
     __slots__ = ("resource_id", "thread_id", "messages", "wait", "metadata")

@@ -36,9 +36,7 @@ class RecallServiceStub(object):
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
 
-    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
-    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
-    ListSnapshots and Reembed. All else is there.
+    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     def __init__(self, channel):
@@ -110,9 +108,7 @@ class RecallServiceServicer(object):
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
 
-    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
-    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
-    ListSnapshots and Reembed. All else is there.
+    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     def Recall(self, request, context):
@@ -275,9 +271,7 @@ class RecallService(object):
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
 
-    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
-    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
-    ListSnapshots and Reembed. All else is there.
+    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     @staticmethod

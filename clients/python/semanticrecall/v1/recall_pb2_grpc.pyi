@@ -28,9 +28,7 @@ class RecallServiceStub:
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
 
-    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
-    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
-    ListSnapshots and Reembed. All else is there.
+    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -129,9 +127,7 @@ class RecallServiceAsyncStub:
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
 
-    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
-    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
-    ListSnapshots and Reembed. All else is there.
+    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     Recall: grpc.aio.UnaryUnaryMultiCallable[
@@ -229,9 +225,7 @@ class RecallServiceServicer(metaclass=abc.ABCMeta):
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
 
-    UNIMPLEMENTED in this version: of Recall and RecallStream MODE_LEXICAL, MODE_HYBRID,
-    `recency_weight`, `diversity`, `alternative_queries` and `max_tokens`; of AdminService
-    ListSnapshots and Reembed. All else is there.
+    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     @abc.abstractmethod

@@ -1,0 +1,154 @@
+"""What the record, the analyser and the lexical index say to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .values import ByteColumn, IntColumn, Role
+
+    BoolColumn = NDArray[np.bool_]
+    FloatColumn = NDArray[np.float32]
+    PositionColumn = NDArray[np.int32]
+
+
+class TextAnalyser(Protocol):
+    """Texts to the terms that are counted. A pure function; thread-safe."""
+
+    def analyse(self, text: str, author: str) -> bytes:
+        """The terms of a message, packed with their version and a checksum.
+
+        Equal arguments give equal bytes. Holds no text, only hashes of terms.
+        """
+        ...
+
+    def is_current(self, analysed: bytes) -> bool:
+        """Whether these bytes are undamaged and of this version; else analyse anew."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalRows:
+    """Messages of one resource as the lexical index needs them; one entry a message.
+
+    Only messages that have something to embed; those that wait for their vectors too.
+
+    Attributes:
+        seqs, thread_keys, times_ns, revisions: shape (n,), as in `PartitionRows`.
+        roles: shape (n,). The `Role` of the message.
+        analysed: n times what `TextAnalyser.analyse` gave, current.
+    """
+
+    seqs: IntColumn
+    thread_keys: IntColumn
+    times_ns: IntColumn
+    revisions: IntColumn
+    roles: ByteColumn
+    analysed: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalQuery:
+    """What `LexicalIndex.match` is asked. All conditions hold before anything is chosen.
+
+    Attributes:
+        texts: the query and its other phrasings, one or more.
+        top_k: how many of the best messages by their words are given, at most.
+        also_seqs: messages that are given in any case, if they are allowed (sorted, unique).
+        thread_key, roles, time_from_ns, time_to_ns, allowed_seqs, excluded_seqs: as in
+            `VectorQuery`.
+    """
+
+    texts: tuple[str, ...]
+    top_k: int
+    also_seqs: IntColumn | None = None
+    thread_key: int | None = None
+    roles: frozenset[Role] = frozenset()
+    time_from_ns: int | None = None
+    time_to_ns: int | None = None
+    allowed_seqs: IntColumn | None = None
+    excluded_seqs: IntColumn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalMatch:
+    """Messages of a partition with what their words are worth for a query; by seq.
+
+    Holds the candidates and, after no other rule, the neighbours of candidates in their threads.
+    BM25 scores are over the statistics of the whole partition; a message without any word of the
+    query has 0.
+
+    Attributes:
+        seqs, revisions, times_ns: shape (n,).
+        is_candidate: shape (n,). Allowed, and among the best or asked for; False: only a neighbour.
+        own: shape (queries, n). BM25 of the message's own words, its date's included.
+        context: shape (queries, n). BM25 of the previous message of the thread and this one as one
+            text.
+        own_mean, own_std, context_mean, context_std: shape (queries,). Over all messages of the
+            partition, those with 0 included; a standard deviation is above 0.
+        names_author: shape (queries, n). 1.0 where the query names the message's author, else 0.0.
+        before, after: shape (n,). Position in here of the neighbour in the thread, -1 for none or
+            where it is not in here.
+        matched: allowed messages with at least one word of a query.
+        searchable: messages in the partition.
+    """
+
+    seqs: IntColumn
+    revisions: IntColumn
+    times_ns: IntColumn
+    is_candidate: BoolColumn
+    own: FloatColumn
+    context: FloatColumn
+    own_mean: FloatColumn
+    own_std: FloatColumn
+    context_mean: FloatColumn
+    context_std: FloatColumn
+    names_author: FloatColumn
+    before: PositionColumn
+    after: PositionColumn
+    matched: int
+    searchable: int
+
+
+class LexicalListener(Protocol):
+    """Told of every change of messages that have something to embed, as a `CommitListener` is."""
+
+    def texts_put(self, resource_id: str, rows: LexicalRows) -> None:
+        """These messages are new, or replace what was known of them."""
+        ...
+
+    def texts_removed(self, resource_id: str, seqs: IntColumn) -> None:
+        """These messages have nothing to embed now: edited, forgotten or moved away."""
+        ...
+
+    def resource_dropped(self, resource_id: str) -> None:
+        """Nothing of this resource in memory may be used any more; read it anew."""
+        ...
+
+
+class LexicalIndex(LexicalListener, Protocol):
+    """Words inside one partition (a resource). Thread-safe; follows the record's commits.
+
+    Partitions are read through the loader it was made with (`MessageStore.load_lexical`), on first
+    use.
+    """
+
+    def match(self, resource_id: str, query: LexicalQuery) -> LexicalMatch:
+        """Candidates with their scores. No match at all is an answer of no rows."""
+        ...
+
+    def partition_seqs(self, resource_id: str) -> tuple[IntColumn, IntColumn]:
+        """Seqs and revisions of what the partition holds now, by seq; for Verify."""
+        ...
+
+    def partitions_loaded(self) -> int:
+        """How many partitions are in memory."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Bytes of memory that they take."""
+        ...
