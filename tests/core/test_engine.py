@@ -68,8 +68,8 @@ def test_scores_are_the_cosines(running: Running) -> None:
     assert hit_ids(answer) == sorted(right, key=lambda id: -right[id])
     for message in answer.messages:
         assert message.found is not None
-        assert message.found.score == pytest.approx(right[message.message.id], abs=1e-6)
-    assert answer.info.best_score == max(m.found.score for m in answer.messages if m.found)
+        assert message.found.cosine == pytest.approx(right[message.message.id], abs=1e-6)
+    assert answer.info.best_score == max(m.found.cosine for m in answer.messages if m.found)
 
 
 @pytest.mark.parametrize("fault", ["raise", "nan", "zeros", "size"])
@@ -129,7 +129,7 @@ def test_an_edit_while_its_old_text_is_embedded_wins(running: Running) -> None:
     assert [m.message.text for m in answer.messages] == ["new words"]
     assert answer.messages[0].found is not None
     right = float(text_vector("old text", 64) @ text_vector("new words", 64))
-    assert answer.messages[0].found.score == pytest.approx(right, abs=1e-6)
+    assert answer.messages[0].found.cosine == pytest.approx(right, abs=1e-6)
 
 
 def test_forgetting_while_a_text_is_embedded_leaves_nothing(running: Running) -> None:

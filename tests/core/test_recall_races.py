@@ -34,7 +34,7 @@ def scores_are_of_the_texts(answer: RecallAnswer, query: str) -> bool:
     vector = text_vector(query, 64)
     return all(
         m.found is None
-        or m.found.score == pytest.approx(float(vector @ text_vector(m.message.text, 64)), abs=1e-6)
+        or m.found.cosine == pytest.approx(float(vector @ text_vector(m.message.text, 64)), abs=1e-6)
         for m in answer.messages
     )
 
@@ -84,7 +84,7 @@ def test_a_hit_edited_without_pause_can_be_a_neighbour(running: Running) -> None
     found = {m.message.id: (m.rank, m.message.text) for m in answer.messages}
     assert found == {"x": (0, "secret"), "y": (1, "alpha garden")}
     assert scores_are_of_the_texts(answer, "alpha picnic")
-    assert answer.info.best_score == next(m.found.score for m in answer.messages if m.found)
+    assert answer.info.best_score == next(m.found.cosine for m in answer.messages if m.found)
 
 
 def test_an_edit_of_metadata_alone_keeps_a_message_searchable(tmp_path: Path) -> None:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semanticrecall_core.engine.answer_size import (
-    bytes_of,
-    bytes_of_all,
-    utf8_bytes,
-    within_bytes,
-)
+from semanticrecall_core.engine.answer_assembly import AnswerAssembly, Found
 from semanticrecall_core.engine.backlog import EmbeddingBacklog
 from semanticrecall_core.engine.read_token import read_revision
-from semanticrecall_core.ranking.context import render_default, render_mastra
 from semanticrecall_core.types.errors import (
     CorruptDataError,
     FieldViolation,
@@ -27,12 +20,9 @@ from semanticrecall_core.types.errors import (
 from semanticrecall_core.types.filters import Filter, filter_keys
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
 from semanticrecall_core.types.recalling import (
-    ContextFormat,
-    GroupState,
     Hit,
     Mode,
     RecallAnswer,
-    RecalledMessage,
     RecallInfo,
     RecallQuery,
     Scope,
@@ -41,17 +31,15 @@ from semanticrecall_core.types.recalling import (
 from semanticrecall_core.types.text import has_visible_text
 from semanticrecall_core.types.values import (
     CallBudget,
-    StoredMessage,
     VectorAnswer,
     VectorHit,
     VectorQuery,
 )
-from semanticrecall_core.types.windows import GroupQuery, MatchingRows, WindowQuery, WindowRows
+from semanticrecall_core.types.windows import MatchingRows, WindowQuery, WindowRows
 
 if TYPE_CHECKING:
     from semanticrecall_core.types.values import FloatRows
 
-GROUP_MESSAGES_MAX = 64
 # A hit can be edited, moved or forgotten between the search and the fetch; what is asked is then
 # asked anew, so that top_k is still filled. After so many rounds, during which someone changed
 # hits without pause, those that changed in the last one are left out.
@@ -69,15 +57,6 @@ class RecallLimits:
 
     answer_bytes_max: int
     filter_keys: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What a recall found: hits by rank, their windows, and the filter's rows."""
-
-    hits: tuple[VectorHit, ...]
-    windows: WindowRows
-    matching: MatchingRows | None
 
 
 _NO_ROWS = WindowRows((), ())
@@ -99,6 +78,7 @@ class RecallUseCase:
         self._index = index
         self._backlog = backlog
         self._limits = limits
+        self._assembly = AnswerAssembly(store, embedder, limits.answer_bytes_max)
 
     def __call__(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
         """See `Engine.recall`."""
@@ -114,15 +94,15 @@ class RecallUseCase:
             info.why_empty = WhyEmpty.NO_QUERY
             return RecallAnswer((), "", info)
         budget.check()
-        messages = self._assemble(query, self._find(query, vector, info, budget), info)
-        budget.check()
-        return RecallAnswer(*self._bounded(query, messages, info), info)
+        found = self._find(query, vector, info, budget)
+        answer = self._assembly(query, found, info, budget)
+        return RecallAnswer(answer.messages, answer.context_text, info)
 
     def _find(
         self, query: RecallQuery, vector: FloatRows, info: RecallInfo, budget: CallBudget
-    ) -> _Found:
+    ) -> Found:
         """Hits and their windows; each hit is of the revision that was found and met all."""
-        found = _Found((), _NO_ROWS, None)
+        found = Found((), _NO_ROWS, None)
         for _ in range(SEARCH_ROUNDS_MAX):
             budget.check()
             conditions, matching = self._conditions(query, vector, info, budget)
@@ -131,10 +111,10 @@ class RecallUseCase:
             there = {row.seq: row.revision for row in windows.messages}
             dropped = frozenset(windows.dropped)
             kept = [h for h in hits if there.get(h.seq) == h.revision or h.seq in dropped]
-            found = _Found(tuple(kept), windows, matching)
+            found = Found(tuple(kept), windows, matching)
             if len(kept) == len(hits):
                 return found
-        info.best_score = found.hits[0].score if found.hits else None
+        info.best_score = found.hits[0].cosine if found.hits else None
         if not found.hits:
             info.why_empty = WhyEmpty.FILTERED
         return found
@@ -157,7 +137,7 @@ class RecallUseCase:
 
     def _search(
         self, query: RecallQuery, conditions: VectorQuery | None, info: RecallInfo
-    ) -> tuple[VectorHit, ...]:
+    ) -> tuple[Hit, ...]:
         started = time.perf_counter_ns()
         answer = (
             self._index.search(query.resource_id, conditions)
@@ -173,7 +153,7 @@ class RecallUseCase:
             hits = tuple(hit for hit in hits if hit.score >= least)
         info.why_empty = _why_empty(hits, answer)
         info.search_us += _microseconds_since(started)
-        return hits
+        return tuple(map(_dense_hit, hits))
 
     def _conditions(
         self, query: RecallQuery, vector: FloatRows, info: RecallInfo, budget: CallBudget
@@ -227,7 +207,7 @@ class RecallUseCase:
     def _fetch(
         self,
         query: RecallQuery,
-        hits: tuple[VectorHit, ...],
+        hits: tuple[Hit, ...],
         matching: MatchingRows | None,
         info: RecallInfo,
     ) -> WindowRows:
@@ -251,157 +231,9 @@ class RecallUseCase:
         info.fetch_us += _microseconds_since(started)
         return windows
 
-    def _assemble(
-        self, query: RecallQuery, found: _Found, info: RecallInfo
-    ) -> tuple[RecalledMessage, ...]:
-        is_allowed = _condition_on_all(query, found.matching)
-        rows = [row for row in found.windows.messages if is_allowed is None or is_allowed(row)]
-        hits, by_seq = found.hits, {hit.seq: hit for hit in found.hits}
-        states: dict[int, GroupState] = {}
-        dropped = set(found.windows.dropped)
-        if any(row.group_id for row in rows):
-            rows, too_large = self._complete_groups(by_seq, rows, states, info, is_allowed)
-            dropped |= too_large
-        present = {row.seq for row in rows}
-        info.messages_dropped = len(dropped - present)
-        ranks = {hit.seq: i for i, hit in enumerate((h for h in hits if h.seq in present), 1)}
-        return tuple(
-            [
-                RecalledMessage(
-                    row,
-                    ranks.get(row.seq, 0),
-                    _as_hit(by_seq.get(row.seq)),
-                    states.get(row.seq, GroupState.NO_GROUP),
-                )
-                for row in rows
-            ]
-        )
 
-    def _complete_groups(
-        self,
-        by_seq: dict[int, VectorHit],
-        rows: list[StoredMessage],
-        states: dict[int, GroupState],
-        info: RecallInfo,
-        is_allowed: Callable[[StoredMessage], bool] | None,
-    ) -> tuple[list[StoredMessage], set[int]]:
-        """Make every group whole, or absent but for its hits.
-
-        Absent is a group that is too large, or has a member that is not allowed, or changed after
-        the windows were read. Groups of better hits come first, should the room not do for all.
-
-        Returns:
-            Rows in answer order, and the seqs of all members of groups the room did not do for.
-        """
-        kept = {row.seq: row for row in rows}
-        absent: list[str] = []
-        dropped: set[int] = set()
-        room = self._limits.answer_bytes_max
-        ranks = {seq: rank for rank, seq in enumerate(by_seq)}
-        groups: dict[tuple[str, str], list[StoredMessage]] = {}
-        for row in sorted(rows, key=lambda row: ranks.get(row.seq, len(ranks))):
-            if row.group_id:
-                groups.setdefault((row.thread_id, row.group_id), []).append(row)
-        for (thread_id, group_id), present in groups.items():
-            group = self._store.group(
-                GroupQuery(rows[0].resource_id, thread_id, group_id, GROUP_MESSAGES_MAX, room)
-            )
-            members = group.messages
-            if (
-                members is not None
-                and (is_allowed is None or all(map(is_allowed, members)))
-                and _unchanged(members, present, by_seq)
-            ):
-                for member in members:
-                    if member.seq not in kept:
-                        room = max(0, room - bytes_of(member))
-                    kept[member.seq] = member
-                    states[member.seq] = GroupState.WHOLE
-                continue
-            dropped.update(group.dropped)
-            for row in present:
-                if row.seq in by_seq:
-                    states[row.seq] = GroupState.HIT_ONLY
-                else:
-                    del kept[row.seq]
-            absent.append(group_id)
-        info.absent_group_ids = tuple(absent)
-        return _answer_order(kept.values()), dropped
-
-    def _bounded(
-        self, query: RecallQuery, messages: tuple[RecalledMessage, ...], info: RecallInfo
-    ) -> tuple[tuple[RecalledMessage, ...], str]:
-        """Messages and context that fit the answer together; the best hit stays in any case."""
-        room = limit = self._limits.answer_bytes_max
-        while True:
-            kept = within_bytes(messages, room)
-            text = self._render(query, kept, info)
-            size = bytes_of_all(kept) + utf8_bytes(text)
-            if size <= limit or len(kept) <= 1:
-                info.messages_dropped += len(messages) - len(kept)
-                return kept, text
-            # Text stands in the context a second time, escaped: as much less of both.
-            room = min(room, size) * limit // size - 1
-
-    def _render(
-        self, query: RecallQuery, messages: tuple[RecalledMessage, ...], info: RecallInfo
-    ) -> str:
-        if query.context_format is ContextFormat.NONE or not messages:
-            return ""
-        started = time.perf_counter_ns()
-        if query.context_other_threads_only:
-            messages = tuple(m for m in messages if m.message.thread_id != query.thread_id)
-        if query.context_format is ContextFormat.MASTRA:
-            text = render_mastra(messages, thread_id=query.thread_id)
-        else:
-            text = render_default(messages, thread_id=query.thread_id, time_zone=query.time_zone)
-        info.render_us = _microseconds_since(started)
-        return text
-
-
-def _as_hit(found: VectorHit | None) -> Hit | None:
-    if found is None:
-        return None
-    seq, score, chunk, chunks, revision = (
-        found.seq,
-        found.score,
-        found.chunk,
-        found.chunks,
-        found.revision,
-    )
-    return Hit(seq, revision, score, score, chunk, chunks)
-
-
-def _answer_order(rows: Iterable[StoredMessage]) -> list[StoredMessage]:
-    """Threads by their first message here; inside a thread by (create_time, arrival)."""
-    ordered = sorted(rows, key=lambda row: (row.create_time_ns, row.seq))
-    first: dict[str, int] = {}
-    for position, row in enumerate(ordered):
-        first.setdefault(row.thread_id, position)
-    return sorted(ordered, key=lambda row: first[row.thread_id])
-
-
-def _unchanged(
-    members: Sequence[StoredMessage], present: list[StoredMessage], by_seq: dict[int, VectorHit]
-) -> bool:
-    """Whether a group is as it was when its hits were found and their windows read."""
-    revisions = {member.seq: member.revision for member in members}
-    return all(revisions.get(row.seq) == row.revision for row in present) and all(
-        by_seq[seq].revision == revision for seq, revision in revisions.items() if seq in by_seq
-    )
-
-
-def _condition_on_all(
-    query: RecallQuery, matching: MatchingRows | None
-) -> Callable[[StoredMessage], bool] | None:
-    """What any message of the answer must fulfil: not excluded, and the filter matches.
-
-    None where nothing is asked of it.
-    """
-    excluded = frozenset(query.excluded_ids)
-    if matching is None:
-        return (lambda row: row.id not in excluded) if excluded else None
-    return lambda row: row.id not in excluded and matching.allow(row.seq, row.revision)
+def _dense_hit(found: VectorHit) -> Hit:
+    return Hit(found.seq, found.revision, found.score, found.score, found.chunk, found.chunks)
 
 
 def _why_empty(hits: tuple[VectorHit, ...], answer: VectorAnswer) -> WhyEmpty:

@@ -134,6 +134,11 @@ class SqliteMessageStore:
         return self._store_id
 
     @property
+    def codec(self) -> MessageCodec:
+        """The form in which it keeps messages, and gives them."""
+        return self._codec
+
+    @property
     def healthy(self) -> bool:
         """False after the writer died or a sync failed and the store was not yet reopened."""
         return self._writer.healthy

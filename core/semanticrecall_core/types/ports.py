@@ -106,6 +106,11 @@ class MessageStore(Protocol):
         ...
 
     @property
+    def codec(self) -> MessageCodec:
+        """The form in which it keeps messages, and gives them."""
+        ...
+
+    @property
     def healthy(self) -> bool:
         """False after the writer died or a sync failed and the store was not yet reopened."""
         ...
