@@ -2,7 +2,8 @@
 
 An agent recalls before each model call of a turn, with the same words each time, and nothing is
 indexed before the turn is over. Such a request needs no search: an answer depends on the request
-and on what its resource holds, and on nothing else (no clock, no other resource).
+and on what its resource holds, and on nothing else (no other resource; where it depends on the
+clock, as with `recency_weight`, it is not kept).
 
 Promises:
   - What is given again is what would be found now. The record's writer reports a change of a

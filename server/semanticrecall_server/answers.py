@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_core.types.errors import InvalidArgumentError, SemanticRecallError
-from semanticrecall_core.types.recalling import RecallAnswer, RecalledMessage, RecallInfo
+from semanticrecall_core.types.recalling import Hit, RecallAnswer, RecalledMessage, RecallInfo
 from semanticrecall_core.types.values import EmbeddedText, IndexAnswer, StoredMessage, ThreadSummary
 
 from .answer_cache import KeptAnswer
@@ -89,8 +89,12 @@ def kept_answer(answer: RecallAnswer, explain: bool, index_identity: str) -> Kep
         index_identity=index_identity,
         absent_group_ids=found.absent_group_ids,
         messages_dropped=found.messages_dropped,
+        tokens=found.tokens,
+        context_tokens=found.context_tokens,
+        messages_dropped_for_tokens=found.messages_dropped_for_tokens,
     )
-    return KeptAnswer(recalled_bytes(answer, explain) + text, info.SerializeToString())
+    excluded = excluded_bytes(answer) if explain else b""
+    return KeptAnswer(recalled_bytes(answer, explain) + text + excluded, info.SerializeToString())
 
 
 _INFO_TAG = field_tag(recall_pb2.RecallResponse.INFO_FIELD_NUMBER)
@@ -118,6 +122,7 @@ def timings_of(info: RecallInfo) -> recall_pb2.RecallTimings:
         search_us=min(MICROSECONDS_MAX, info.search_us),
         fetch_us=min(MICROSECONDS_MAX, info.fetch_us),
         render_us=min(MICROSECONDS_MAX, info.render_us),
+        lexical_us=min(MICROSECONDS_MAX, info.lexical_us),
     )
 
 
@@ -125,18 +130,62 @@ def _beside_message(recalled: RecalledMessage, explain: bool) -> bytes:
     """An encoded RecalledMessage without its message."""
     found = recalled.found
     beside = recall_pb2.RecalledMessage(
-        group_state=int(recalled.group_state)  # type: ignore[arg-type]
+        group_state=int(recalled.group_state),  # type: ignore[arg-type]
+        text_cut=recalled.text_cut,
     )
     if found is not None:
         beside.hit = True
-        beside.score = found.cosine
         beside.rank = recalled.rank
+        beside.relevance = found.relevance
+        if found.cosine is None:
+            beside.lexical_only = True
+        else:
+            beside.score = found.cosine
         if explain:
-            beside.explain.cosine = found.cosine
-            beside.explain.dense_rank = recalled.rank
-            beside.explain.chunk = found.chunk
-            beside.explain.chunks = found.chunks
+            _fill_explain(beside.explain, found)
     return beside.SerializeToString()
+
+
+def _fill_explain(target: recall_pb2.Explain, found: Hit) -> None:
+    if found.cosine is not None:
+        target.cosine = found.cosine
+    target.dense_rank = found.dense_rank
+    target.chunk = found.chunk
+    target.chunks = found.chunks
+    target.bm25 = found.bm25
+    target.bm25_in_context = found.bm25_in_context
+    target.lexical_rank = found.lexical_rank
+    parts = found.parts
+    target.dense_part = parts.dense
+    target.lexical_part = parts.lexical
+    target.context_part = parts.context
+    target.neighbour_part = parts.neighbour
+    target.author_part = parts.author
+    target.recency_part = parts.recency
+    target.diversity_part = parts.diversity
+
+
+def excluded_bytes(answer: RecallAnswer) -> bytes:
+    """The encoded field `excluded`. A candidate that is gone has no id any more: it is left out."""
+    if not answer.excluded:
+        return b""
+    there = [one.message for one in answer.excluded if one.message is not None]
+    there += [one.message for one in answer.messages]
+    ids = {message.seq: message.id for message in there}
+    response = recall_pb2.RecallResponse()
+    for one in answer.excluded:
+        if one.message is None:
+            continue
+        candidate = response.excluded.add(
+            message_id=one.message.id,
+            thread_id=one.message.thread_id,
+            reason=int(one.reason),
+            rank=one.rank,
+            relevance=one.hit.relevance,
+            near_duplicate_of=ids.get(one.instead_of_it, ""),
+        )
+        _fill_explain(candidate.explain, one.hit)
+    return response.SerializeToString()
 
 
 def index_response(

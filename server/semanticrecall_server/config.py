@@ -8,12 +8,10 @@ the environment, the environment over the file, the file over the default.
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
-from pydantic import SecretStr, ValidationError, field_validator, model_validator
+from pydantic import SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -32,22 +30,9 @@ from .setting_kinds import (
     expanded,
     setting,
 )
-from .settings_faults import described, no_such, settings_faults
+from .settings_faults import settings_faults
 
 ENVIRONMENT_PREFIX = "SEMANTICRECALL_"
-CLIENT_VARIABLES = frozenset(
-    ("SEMANTICRECALL_ADDRESS", "SEMANTICRECALL_TOKEN", "SEMANTICRECALL_TOKEN_FILE")
-)
-"""Variables of the clients, which may share an environment with the server."""
-
-TOKEN_VARIABLES = (f"{ENVIRONMENT_PREFIX}TOKENS", f"{ENVIRONMENT_PREFIX}TOKENS_FILE")
-"""Never empty by intention: it is a secret that did not arrive."""
-
-_SERVICE_VARIABLE = re.compile(
-    rf"{ENVIRONMENT_PREFIX}(\w+_)?"
-    "(SERVICE_HOST|SERVICE_PORT(_\\w+)?|PORT(_\\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
-)
-"""What Kubernetes puts into every container for a Service whose name begins with ours."""
 
 
 class SettingsError(ValueError):
@@ -259,6 +244,14 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
     )
+    lexical_bytes_max: int = setting(
+        Group.CAPACITY,
+        "Bytes of the words of partitions kept in memory, for recalls that look for words; the "
+        "least recently used are read again when they are asked. 0: an eighth of the memory there "
+        "is, at most 1 GiB. With --memory low a quarter of either.",
+        default=0,
+        ge=0,
+    )
     memory: Memory = setting(
         Group.CAPACITY,
         "default: partitions are in memory whole. low: their full vectors stay in the snapshots' "
@@ -316,6 +309,13 @@ class Settings(BaseSettings):
     )
     embed_texts_max: int = setting(
         Group.REQUEST, "Texts in one Embed request.", default=256, ge=1, le=4_096
+    )
+    alternative_queries_max: int = setting(
+        Group.REQUEST,
+        "Other phrasings of one recall's query. All are embedded, and looked for, together.",
+        default=16,
+        ge=0,
+        le=64,
     )
     filter_keys: Strings = setting(
         Group.REQUEST,
@@ -445,43 +445,3 @@ class Settings(BaseSettings):
     def has_tokens(self) -> bool:
         """Calls need a bearer token."""
         return self.tokens_file is not None or bool(self.tokens.get_secret_value())
-
-
-def load_settings(**flags: Any) -> Settings:
-    """Settings from flags, environment and file.
-
-    Raises:
-        SettingsError: one line per fault; values are not shown.
-    """
-    faults = [
-        f"{name}: {no_such(name, known_variables(), ENVIRONMENT_PREFIX)}"
-        for name in unknown_variables()
-    ]
-    faults += [
-        f"{name}: is set but empty; without tokens everybody may call. Give tokens, or unset it"
-        for name, value in sorted(os.environ.items())
-        if name.upper() in TOKEN_VARIABLES and not value.strip()
-    ]
-    if faults:
-        raise SettingsError("\n".join(faults))
-    try:
-        return Settings(**flags)
-    except ValidationError as error:
-        raise SettingsError(described(error, Settings.model_fields)) from None
-
-
-def known_variables() -> list[str]:
-    """The environment variables of the settings."""
-    return [f"{ENVIRONMENT_PREFIX}{name}".upper() for name in Settings.model_fields]
-
-
-def unknown_variables() -> list[str]:
-    """Environment variables with our prefix that set nothing, e.g. misspelt ones."""
-    known = CLIENT_VARIABLES.union(known_variables())
-    return sorted(
-        name
-        for name in os.environ
-        if name.upper().startswith(ENVIRONMENT_PREFIX)
-        and name.upper() not in known
-        and not _SERVICE_VARIABLE.fullmatch(name)
-    )

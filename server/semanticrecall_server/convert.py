@@ -1,7 +1,6 @@
 """Requests of the wire to checked values of the engine.
 
-Every function raises InvalidArgumentError that names all fields at fault, or
-UnimplementedError for parts of the contract that this version does not have.
+Every function raises InvalidArgumentError that names all fields at fault.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semanticrecall.v1 import recall_pb2, types_pb2
-from semanticrecall_core.types.errors import InvalidArgumentError, UnimplementedError
+from semanticrecall_core.types.errors import InvalidArgumentError
 from semanticrecall_core.types.filters import FILTER_DEPTH_MAX, Filter, parse_filter
 from semanticrecall_core.types.recalling import ContextFormat, Mode, RecallQuery, Scope
 from semanticrecall_core.types.text import has_visible_text
@@ -31,7 +30,9 @@ RANGE_DEFAULT = 1
 PAGE_SIZE_DEFAULT = 40
 QUERY_EMBEDDING_NUMBERS_MAX = 65_536
 TIMEOUT_MS_MAX = 600_000
+HALF_LIFE_SECONDS_DEFAULT = 7 * 86_400.0
 HALF_LIFE_SECONDS_MAX = 36_500 * 86_400
+TOKENS_MAX = 1_000_000
 NANOS_PER_SECOND = 1_000_000_000
 
 
@@ -49,6 +50,7 @@ class RequestLimits:
     exclude_ids_max: int
     page_size_max: int
     embed_texts_max: int
+    alternative_queries_max: int
     filter_keys: frozenset[str] = frozenset()
 
     @classmethod
@@ -65,6 +67,7 @@ class RequestLimits:
             exclude_ids_max=settings.exclude_ids_max,
             page_size_max=settings.page_size_max,
             embed_texts_max=settings.embed_texts_max,
+            alternative_queries_max=settings.alternative_queries_max,
             filter_keys=frozenset(settings.filter_keys),
         )
 
@@ -91,7 +94,8 @@ def recall_query(request: recall_pb2.RecallRequest, limits: RequestLimits) -> Re
         v.number("threshold", threshold, -1.0, 1.0)
     time_from, time_to = time_range(v, request)
     v.identifiers("exclude_message_ids", request.exclude_message_ids, 0, limits.exclude_ids_max)
-    mode = _ranking(v, request)
+    v.count("max_tokens", request.max_tokens, 0, TOKENS_MAX)
+    ranking = _ranking(v, request.ranking)
     query = RecallQuery(
         resource_id=request.resource_id,
         text=request.query,
@@ -107,7 +111,14 @@ def recall_query(request: recall_pb2.RecallRequest, limits: RequestLimits) -> Re
         time_from_ns=time_from,
         time_to_ns=time_to,
         excluded_ids=tuple(request.exclude_message_ids),
-        mode=mode,
+        mode=ranking.mode,
+        alternative_texts=_alternative_texts(v, request, limits),
+        recency_weight=ranking.recency_weight,
+        recency_half_life_s=ranking.recency_half_life_s,
+        diversity=ranking.diversity,
+        near_duplicate_cosine=ranking.near_duplicate_cosine,
+        tokens_max=request.max_tokens,
+        explain=request.explain,
         context_format=v.choice(
             "context_format", request.context_format, ContextFormat, ContextFormat.DEFAULT
         ),
@@ -116,7 +127,6 @@ def recall_query(request: recall_pb2.RecallRequest, limits: RequestLimits) -> Re
         read_token=request.read_token,
     )
     v.raise_if_found()
-    _refuse_what_is_not_there_yet(request, mode)
     return query
 
 
@@ -170,19 +180,63 @@ def time_range(
     return begin, end
 
 
-def _ranking(v: Violations, request: recall_pb2.RecallRequest) -> Mode | None:
-    if not request.HasField("ranking"):
-        return None
-    ranking = request.ranking
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """What a request says of ranking; the defaults are those of the contract."""
+
+    mode: Mode | None
+    recency_weight: float
+    recency_half_life_s: float
+    diversity: float
+    near_duplicate_cosine: float | None
+
+
+def _ranking(v: Violations, ranking: recall_pb2.Ranking) -> _Ranking:
     v.number("ranking.recency_weight", ranking.recency_weight, 0.0, 1.0)
     v.number("ranking.diversity", ranking.diversity, 0.0, 1.0)
+    half_life_s = HALF_LIFE_SECONDS_DEFAULT
     if ranking.HasField("recency_half_life"):
         span = ranking.recency_half_life
-        in_form = 0 <= span.seconds <= HALF_LIFE_SECONDS_MAX and 0 <= span.nanos < NANOS_PER_SECOND
-        if not in_form or not (span.seconds or span.nanos):
+        half_life_s = span.seconds + span.nanos / NANOS_PER_SECOND
+        in_form = span.seconds >= 0 and 0 <= span.nanos < NANOS_PER_SECOND
+        if not in_form or not 0 < half_life_s <= HALF_LIFE_SECONDS_MAX:
             v.add("ranking.recency_half_life", "must be positive and at most 36500 days")
-    mode = v.choice("ranking.mode", ranking.mode, Mode, Mode.DENSE)
-    return mode if ranking.mode else None
+    near_duplicate = None
+    if ranking.HasField("near_duplicate_cosine"):
+        near_duplicate = ranking.near_duplicate_cosine
+        if not 0.0 < near_duplicate <= 1.0:
+            v.add(
+                "ranking.near_duplicate_cosine",
+                f"must be above 0 and at most 1, or left out; is {near_duplicate:g}",
+            )
+    mode = v.choice("ranking.mode", ranking.mode, Mode, Mode.HYBRID)
+    return _Ranking(
+        mode if ranking.mode else None,
+        ranking.recency_weight,
+        half_life_s,
+        ranking.diversity,
+        near_duplicate,
+    )
+
+
+def _alternative_texts(
+    v: Violations, request: recall_pb2.RecallRequest, limits: RequestLimits
+) -> tuple[str, ...]:
+    """The other phrasings, in their order: none that is blank, or was said before."""
+    given = request.alternative_queries
+    if not given:
+        return ()
+    if len(given) > limits.alternative_queries_max:
+        v.add(
+            "alternative_queries",
+            f"must be at most {limits.alternative_queries_max} texts; has {len(given)}",
+        )
+        return ()
+    for position, text in enumerate(given):
+        v.size(f"alternative_queries[{position}]", text, limits.query_bytes_max)
+    return tuple(
+        text for text in dict.fromkeys(given) if text != request.query and has_visible_text(text)
+    )
 
 
 def _filter(
@@ -197,19 +251,6 @@ def _filter(
     except InvalidArgumentError as error:
         v.extend(error)
         return None
-
-
-def _refuse_what_is_not_there_yet(request: recall_pb2.RecallRequest, mode: Mode | None) -> None:
-    asked = [
-        (bool(request.alternative_queries), "alternative_queries: leave it empty"),
-        (mode not in (None, Mode.DENSE), "ranking.mode: use MODE_DENSE or leave it out"),
-        (request.ranking.recency_weight != 0, "ranking.recency_weight: leave it at 0"),
-        (request.ranking.diversity != 0, "ranking.diversity: leave it at 0"),
-        (request.max_tokens != 0, "max_tokens: leave it at 0"),
-    ]
-    wanted = [text for is_asked, text in asked if is_asked]
-    if wanted:
-        raise UnimplementedError("not in this version: " + "; ".join(wanted))
 
 
 # ---- Index ----

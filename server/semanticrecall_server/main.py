@@ -35,7 +35,8 @@ def serve_command(arguments: Sequence[str]) -> int:
     guards.prepare_process()
     with guards.importing():
         from .command_line import parse_flags
-        from .config import SettingsError, load_settings
+        from .config import SettingsError
+        from .settings_loading import load_settings
     fault = guards.environment_fault()
     if fault is not None:
         return _refuse(fault)

@@ -34,13 +34,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from semanticrecall_core.engine import Engine
-from semanticrecall_core.types.recalling import RecallInfo
+from semanticrecall_core.types.recalling import Mode, RecallAnswer
 
 from .listen import ListenError, TcpAddress
 
 PREFIX = "semanticrecall"
 DISK_BYTES_HELP = "Bytes of the files in the data directory."
-STAGES = ("queue", "embed", "search", "fetch", "render", "total")
+STAGES = ("queue", "embed", "search", "lexical", "fetch", "render", "total")
 HTTP_TIMEOUT_S = 5.0
 HTTP_CONNECTIONS_MAX = 16
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -76,13 +76,25 @@ class Metrics:
         )
         stages = Histogram(
             f"{PREFIX}_recall_stage_seconds",
-            "Time of a recall's stages.",
+            "Time of a recall's stages; that of words is part of the search.",
             ("stage",),
             registry=self.registry,
             buckets=_SECONDS,
         )
         # Looking labels up costs more than counting: it is done once.
         self._stages = [stages.labels(stage) for stage in STAGES]
+        modes = Counter(
+            f"{PREFIX}_recalls",
+            "Recalls answered by a search, by the mode that was used.",
+            ("mode",),
+            registry=self.registry,
+        )
+        self._modes = {mode: modes.labels(mode.name.lower()) for mode in Mode}
+        self._lexical_only = Counter(
+            f"{PREFIX}_lexical_only_hits",
+            "Hits found by their words alone: they had no vector yet, or none was asked for.",
+            registry=self.registry,
+        )
         self._repeated = Counter(
             f"{PREFIX}_answers_repeated",
             "Recalls answered as before: the same request, and nothing of its resource changed.",
@@ -114,12 +126,18 @@ class Metrics:
         """A call had no good token."""
         self._unauthenticated.inc()
 
-    def recalled(self, info: RecallInfo, queue_us: int, total_us: int) -> None:
+    def recalled(self, answer: RecallAnswer, queue_us: int, total_us: int) -> None:
         """A recall was answered."""
+        info = answer.info
+        self._modes[info.mode_used].inc()
+        by_words = sum(m.found is not None and m.found.cosine is None for m in answer.messages)
+        if by_words:
+            self._lexical_only.inc(by_words)
         stages = (
             queue_us,
             info.embed_us,
             info.search_us,
+            info.lexical_us,
             info.fetch_us,
             info.render_us,
             total_us,

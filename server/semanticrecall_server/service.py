@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from semanticrecall.v1 import recall_pb2
 from semanticrecall_core.engine import Engine
 from semanticrecall_core.types.errors import SemanticRecallError
-from semanticrecall_core.types.recalling import RecallInfo, RecallQuery
+from semanticrecall_core.types.recalling import RecallAnswer, RecallQuery
 from semanticrecall_core.types.values import (
     CallBudget,
     EmbedRole,
@@ -45,8 +45,8 @@ MESSAGE_FRAME_BYTES = 16
 class RecallObserver(Protocol):
     """Is told of every recall answered."""
 
-    def recalled(self, info: RecallInfo, queue_us: int, total_us: int) -> None:
-        """One recall's account. Called on a worker thread."""
+    def recalled(self, answer: RecallAnswer, queue_us: int, total_us: int) -> None:
+        """One recall's answer. Called on a worker thread."""
         ...
 
     def recalled_again(self, total_us: int) -> None:
@@ -157,11 +157,12 @@ class RecallService:
         answer = self._engine.recall(query, call.budget)
         info = answer.info
         kept = answers.kept_answer(answer, request.explain, self._engine.index_identity)
-        self._answers.put(place, request_key(request), kept)
+        if not query.recency_weight:  # else it would be another as soon as the clock has moved
+            self._answers.put(place, request_key(request), kept)
         timings = answers.timings_of(info)
         timings.queue_us = call.clock.queue_us
         timings.total_us = call.clock.total_us(time.monotonic())
-        self._observer.recalled(info, timings.queue_us, timings.total_us)
+        self._observer.recalled(answer, timings.queue_us, timings.total_us)
         now = recall_pb2.RecallInfo(cache_hit=info.cache_hit, pending=info.pending, timings=timings)
         return answers.recall_bytes(request.request_id, kept, now)
 

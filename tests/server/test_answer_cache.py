@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.descriptor import Descriptor
 
 from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_server import convert
@@ -85,8 +86,12 @@ def test_the_same_recall_is_answered_again_without_a_search(sidecar: InProcessSe
         {"exclude_message_ids": ["m1"]},
         {"threshold": 0.5},
         {"thread_id": "t2"},
+        {"ranking": {"mode": types_pb2.MODE_DENSE}},
+        {"ranking": {"mode": types_pb2.MODE_HYBRID}},
+        {"alternative_queries": ["what is its food"]},
+        {"max_tokens": 100},
     ],
-    ids=lambda fields: next(iter(fields)),
+    ids=lambda fields: "-".join(fields),
 )
 def test_another_request_is_another_answer(sidecar: InProcessServer, other: dict[str, Any]) -> None:
     sidecar.recall.Recall(_recall())
@@ -153,6 +158,7 @@ def test_a_token_that_is_ready_by_now_gets_no_answer_from_before(
     embedder = FakeEmbedder()
     held = embedder.block_on("the dog eats fish")
     looked_at = convert.envelope_faults
+    dense: dict[str, Any] = {"ranking": {"mode": types_pb2.MODE_DENSE}}
     with running(tmp_path, default_parts(lambda _: embedder)) as server:
 
         def looked_at_slowly(request: recall_pb2.RecallRequest) -> Any:
@@ -170,9 +176,9 @@ def test_a_token_that_is_ready_by_now_gets_no_answer_from_before(
             wait=types_pb2.WAIT_DURABLE,
         )
         token = server.recall.Index(index).read_token
-        assert _ids(server.recall.Recall(_recall())) == []
+        assert _ids(server.recall.Recall(_recall(**dense))) == []
         monkeypatch.setattr(convert, "envelope_faults", looked_at_slowly)
-        assert _ids(server.recall.Recall(_recall(read_token=token))) == ["m2"]
+        assert _ids(server.recall.Recall(_recall(read_token=token, **dense))) == ["m2"]
 
 
 def test_faults_beside_the_question_are_still_refused(sidecar: InProcessServer) -> None:
@@ -336,9 +342,36 @@ def test_a_large_answer_is_not_kept() -> None:
     assert cache.get("alice", b"k") is None
 
 
+def _leaves(descriptor: Descriptor, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of the fields that hold a value."""
+    for field in descriptor.fields:
+        if field.message_type is None:
+            yield (*path, field.name)
+        elif field.message_type.full_name != "google.protobuf.Struct":
+            yield from _leaves(field.message_type, (*path, field.name))
+
+
+@pytest.mark.parametrize("path", list(_leaves(recall_pb2.RecallRequest.DESCRIPTOR)), ids=".".join)
+def test_every_field_that_may_change_an_answer_is_in_the_key(path: tuple[str, ...]) -> None:
+    request = recall_pb2.RecallRequest()
+    target: Any = request
+    for name in path[:-1]:
+        target = getattr(target, name)
+    value = getattr(target, path[-1])
+    if isinstance(value, str | bool | int | float):
+        setattr(target, path[-1], type(value)(1))
+    else:
+        field = target.DESCRIPTOR.fields_by_name[path[-1]]
+        value.append("1" if field.cpp_type == field.CPPTYPE_STRING else 1)
+    beside = path[0] in ("request_id", "timeout_ms", "read_token")
+    assert (request_key(request) == request_key(recall_pb2.RecallRequest())) == beside
+
+
 def test_a_key_leaves_out_what_says_nothing_about_the_answer_and_the_request_as_it_was() -> None:
     request = _recall(request_id="x", timeout_ms=9, read_token="t")
     copy = recall_pb2.RecallRequest.FromString(request.SerializeToString())
     assert request_key(request) == request_key(_recall())
     assert request == copy
     assert request_key(_recall(query="other")) != request_key(_recall())
+    request.filter.update({"a": 1})
+    assert request_key(request) != request_key(_recall())

@@ -139,9 +139,7 @@ def tried(cases: list[Case], method: str) -> set[str]:
 def test_the_table_has_every_field(method: str) -> None:
     descriptor = GOOD[method].DESCRIPTOR
     expected = {
-        name
-        for name in fields_of(descriptor)
-        if f"{descriptor.name}.{name}" not in NO_BAD_VALUE and name != "max_tokens"
+        name for name in fields_of(descriptor) if f"{descriptor.name}.{name}" not in NO_BAD_VALUE
     }
     assert expected - tried(REQUEST_CASES, method) == set()
 
@@ -301,28 +299,6 @@ def test_a_compressed_bomb_is_refused(server: InProcessServer) -> None:
 
 
 # ---- what is not there yet ----
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"alternative_queries": ["a"]}, "alternative_queries"),
-        ({"ranking": {"mode": types_pb2.MODE_LEXICAL}}, "ranking.mode"),
-        ({"ranking": {"mode": types_pb2.MODE_HYBRID}}, "ranking.mode"),
-        ({"ranking": {"recency_weight": 0.5}}, "ranking.recency_weight"),
-        ({"ranking": {"diversity": 1.0}}, "ranking.diversity"),
-        ({"max_tokens": 1}, "max_tokens"),
-        ({"max_tokens": 2**32 - 1}, "max_tokens"),
-    ],
-)
-def test_parts_of_a_later_version_are_refused_by_name(
-    server: InProcessServer, changes: dict[str, Any], said: str
-) -> None:
-    request = recall_pb2.RecallRequest(resource_id="alice", query="x", **changes)
-    with pytest.raises(grpc.RpcError) as refused:
-        server.recall.Recall(request, timeout=20)
-    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert said in (refused.value.details() or "")
 
 
 def test_a_list_of_snapshots_is_of_a_later_version(server: InProcessServer) -> None:

@@ -14,12 +14,8 @@ from semanticrecall_server.command_line import (
     parser,
     settings_document,
 )
-from semanticrecall_server.config import (
-    Settings,
-    SettingsError,
-    load_settings,
-    unknown_variables,
-)
+from semanticrecall_server.config import Settings, SettingsError
+from semanticrecall_server.settings_loading import load_settings, unknown_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "correct-horse-battery-staple"

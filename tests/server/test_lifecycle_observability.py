@@ -57,6 +57,10 @@ def test_probes_and_metrics(tmp_path: Path) -> None:
         assert 'semanticrecall_calls_total{code="OK",method="Recall"} 1.0' in lines
         assert 'semanticrecall_calls_total{code="INVALID_ARGUMENT",method="Recall"} 1.0' in lines
         assert 'semanticrecall_recall_stage_seconds_count{stage="total"} 1.0' in lines
+        assert 'semanticrecall_recall_stage_seconds_sum{stage="lexical"} 1.4e-05' in lines
+        assert 'semanticrecall_recalls_total{mode="hybrid"} 1.0' in lines
+        assert 'semanticrecall_recalls_total{mode="dense"} 0.0' in lines
+        assert "semanticrecall_lexical_only_hits_total 1.0" in lines
         assert "semanticrecall_pending_messages 3.0" in lines
         assert "semanticrecall_partitions_loaded 9.0" in lines
         assert CANARY not in text

@@ -30,8 +30,6 @@ NO_BAD_VALUE = {
     "RecallRequest.explain",
     "RecallRequest.context_other_threads_only",
     "ListMessagesRequest.newest_first",
-    # Every phrasing is refused as not there yet; what is no UTF-8 is tried with the others.
-    "RecallRequest.alternative_queries",
 }
 
 Change = Callable[[Any], None]
@@ -168,6 +166,10 @@ def recall_cases() -> Iterator[Case]:
     yield Case(m, "thread_id", "missing for thread scope", set_to("scope", 2))
     yield from enum(m, "scope")
     yield Case(m, "query", "too long", set_to("query", "x" * 1_048_577))
+    phrasings = ["x"] * 17
+    yield Case(m, "alternative_queries", "too many", extend("alternative_queries", phrasings))
+    for label, text in {"too long": "x" * 1_048_577, "wide": "é" * 524_289}.items():
+        yield Case(m, "alternative_queries[1]", label, extend("alternative_queries", ["a", text]))
     for label, values in {
         "nan": [1.0, math.nan],
         "inf": [math.inf, 1.0],
@@ -203,11 +205,16 @@ def recall_cases() -> Iterator[Case]:
     yield from enum(m, "ranking.mode")
     yield from number(m, "ranking.recency_weight", [-0.1, 1.1])
     yield from number(m, "ranking.diversity", [-0.1, 1.1])
+    yield from number(m, "ranking.near_duplicate_cosine", [-0.1, 0.0, 1.1])
+    yield from count(m, "max_tokens", [1_000_001])
     for label, part, bad in (
         ("negative", "seconds", -1),
         ("huge", "seconds", 36_500 * 86_400 + 1),
         ("zero", "seconds", 0),
         ("nanos", "nanos", -5),
+        ("huge nanos", "nanos", 1_000_000_000),
+        ("least", "seconds", -(2**63)),
+        ("most", "seconds", 2**63 - 1),
     ):
         field = "ranking.recency_half_life"
         yield Case(m, field, label, _half_life(part, bad))

@@ -15,7 +15,11 @@ import numpy as np
 
 from semanticrecall_core.engine import ForgetReport, VerifyReport
 from semanticrecall_core.types.recalling import (
+    Excluded,
     GroupState,
+    Hit,
+    Mode,
+    Parts,
     RecallAnswer,
     RecalledMessage,
     RecallInfo,
@@ -41,7 +45,6 @@ from semanticrecall_core.types.values import (
     Status,
     StoredMessage,
     ThreadSummary,
-    VectorHit,
     Wait,
 )
 from support.stored_messages import stored
@@ -64,6 +67,22 @@ MESSAGE = stored(
     revision=9,
 )
 SCORE = 0.75
+HIT = Hit(
+    seq=7,
+    revision=9,
+    relevance=2.5,
+    cosine=SCORE,
+    chunk=2,
+    chunks=5,
+    dense_rank=3,
+    lexical_rank=4,
+    bm25=6.5,
+    bm25_in_context=7.25,
+    parts=Parts(0.5, 0.25, 1.0, 0.125, 0.625, 0.75, -0.75),
+)
+"""Found by its vector and its words; every number is exact in float32."""
+
+BY_WORDS = Hit(seq=8, revision=10, relevance=-0.5, cosine=None, lexical_rank=1, bm25=1.5)
 TOKEN = "1.x.y.9"
 
 
@@ -130,6 +149,7 @@ class FakeEngine:
         self.targets: list[ForgetTarget] = []
         self.lists: list[ListQuery] = []
         self.recalled = MESSAGE
+        self.excluded: tuple[Excluded, ...] = ()
         self.history: list[StoredMessage] = [MESSAGE]
         self.threads: list[ThreadSummary] = []
         self.is_healthy = True
@@ -173,10 +193,23 @@ class FakeEngine:
     def recall(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
         self.queries.append(query)
         self.on_call("recall", budget)
-        hit = RecalledMessage(self.recalled, 1, VectorHit(7, SCORE, 2, 5, 9), GroupState.WHOLE)
+        hit = RecalledMessage(self.recalled, 1, HIT, GroupState.WHOLE)
         neighbour = RecalledMessage(self.recalled, 0, None, GroupState.NO_GROUP)
-        info = RecallInfo(query.scope, best_score=SCORE, candidates=2, searchable=3, pending=1)
-        return RecallAnswer((hit, neighbour), "context", info)
+        by_words = RecalledMessage(self.recalled, 2, BY_WORDS, GroupState.HIT_ONLY, text_cut=True)
+        info = RecallInfo(
+            query.scope,
+            Mode.HYBRID,
+            best_score=SCORE,
+            candidates=2,
+            searchable=3,
+            pending=1,
+            exact=False,
+            tokens=11,
+            context_tokens=12,
+            messages_dropped_for_tokens=13,
+            lexical_us=14,
+        )
+        return RecallAnswer((hit, neighbour, by_words), "context", info, self.excluded)
 
     def begin_index(
         self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
