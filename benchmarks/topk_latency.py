@@ -1,21 +1,25 @@
-"""Latency of new queries by size of the resource, top_k, scope and calls in flight.
+"""Latency of new queries by size of the resource, top_k, scope, mode and calls in flight.
 
 Usage: python -m benchmarks.topk_latency [--data-dir DIR] [--sizes 1000,10000,100000]
                                          [--top-k 1,4,20,100] [--in-flight 1,4,16] [--json FILE]
 
 One store, `by_size` of `store_builder`, with a resource of each size, and one sidecar with its
 default settings. Not every combination is measured; from a centre (10,000 messages, top_k 4, the
-whole resource, 1 call in flight) vary:
+whole resource, MODE_HYBRID, 1 call in flight) vary:
 
   size and in flight   together, each with each
   top_k                alone
   scope                with the size: only one thread (of 40 messages) of the resource is searched
+  mode                 with the size: MODE_DENSE, and MODE_LEXICAL, which embeds no query
 
 All points are visited in rounds, one after the other, so that a slow minute of the machine falls on
 all of them. Each time so many unary calls are kept in flight on one connection by a process of its
 own (`load_client`), which decodes nothing and shares the cores with the sidecar. Every query is
 asked once: none is in a cache. The first calls of each connection are sent and not counted as
 latencies; `recalls_per_s` includes them.
+
+What hybrid ranking adds to a recall is a figure of its own: the p50 in MODE_HYBRID less that in
+MODE_DENSE, which are visited one after the other.
 
 Of every answer the number of hits is checked. When all is measured, some queries of each point are
 asked again of another sidecar, that has no query in its cache, with another number in flight: the
@@ -25,7 +29,7 @@ answers must be the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks import corpus, processes, wire_requests
@@ -38,6 +42,11 @@ from benchmarks.store_builder import ResourcePlan, build, stores_in
 from semanticrecall.v1 import recall_pb2, types_pb2
 
 QUIET = ("--log-level", "warning")
+MODES = {
+    "hybrid": types_pb2.MODE_HYBRID,
+    "dense": types_pb2.MODE_DENSE,
+    "lexical": types_pb2.MODE_LEXICAL,
+}
 SCOPES = {"resource": types_pb2.SCOPE_RESOURCE, "thread": types_pb2.SCOPE_THREAD}
 UNCOUNTED_CALLS = 2
 """For each call in flight: what is sent on a new connection before latencies count."""
@@ -80,6 +89,7 @@ class Point:
     top_k: int
     scope: str
     in_flight: int
+    mode: str = "hybrid"
 
     @property
     def resource_id(self) -> str:
@@ -101,6 +111,7 @@ class Point:
         for number, query in enumerate(queries):
             request = wire_requests.recall(self.resource_id, query)
             request.top_k = self.top_k
+            request.ranking.mode = MODES[self.mode]
             request.scope = SCOPES[self.scope]
             request.thread_id = f"thread-{number % threads}" if self.scope == "thread" else ""
             request.message_range.before = request.message_range.after = message_range
@@ -109,7 +120,7 @@ class Point:
 
 
 def points_of(config: Config) -> list[Point]:
-    """What is measured, each once, by size, top_k, scope and calls in flight.
+    """What is measured, each once, by size, top_k, scope, calls in flight and mode.
 
     Raises:
         ValueError: the centre is not among the sizes, or something is 0.
@@ -121,8 +132,9 @@ def points_of(config: Config) -> list[Point]:
     base = config.centre_top_k
     found = {Point(size, base, "resource", n) for size in config.sizes for n in config.in_flight}
     found |= {Point(size, base, "thread", 1) for size in config.sizes}
+    found |= {Point(size, base, "resource", 1, mode) for size in config.sizes for mode in MODES}
     found |= {Point(config.centre_messages, k, "resource", 1) for k in (*config.top_k, base)}
-    return sorted(found, key=lambda p: (p.messages, p.top_k, p.scope, p.in_flight))
+    return sorted(found, key=lambda p: (p.messages, p.top_k, p.scope, p.in_flight, p.mode))
 
 
 @dataclass(slots=True)
@@ -150,16 +162,17 @@ class _Asked:
         self.ids += ids[first:]
 
 
-def checked_ids(answers: Sequence[bytes], hits: int) -> list[list[str]]:
+def checked_ids(answers: Sequence[bytes], point: Point) -> list[list[str]]:
     """The ids of every answer, neighbours among them.
 
     Raises:
-        RuntimeError: an answer has another number of hits.
+        RuntimeError: an answer has another number of hits. In MODE_LEXICAL it may have fewer.
     """
     found = []
     for raw in answers:
         answer = recall_pb2.RecallResponse.FromString(raw)
-        if sum(one.hit for one in answer.messages) != hits:
+        hits = sum(one.hit for one in answer.messages)
+        if hits > point.hits or (hits < point.hits and point.mode != "lexical"):
             raise RuntimeError("an answer has another number of hits than was asked for")
         found.append(wire_requests.recalled_ids(answer))
     return found
@@ -189,7 +202,7 @@ def _measure_points(address: str, config: Config, points: list[Point]) -> dict[P
             requests = point.requests(texts, config.message_range)
             load = Load(wire_requests.RECALL, "unary", point.in_flight)
             done = run_load(address, load, requests)
-            ids = checked_ids(done.answers, point.hits)
+            ids = checked_ids(done.answers, point)
             asked[point].add(requests, done, ids, uncounted[point])
     return asked
 
@@ -206,7 +219,7 @@ def _ask_again(address: str, asked: dict[Point, _Asked]) -> int:
         answers = iter(run_load(address, load, requests).answers)
         for point in points:
             before = asked[point].ids[:AGAIN_CALLS_MAX]
-            again = checked_ids([next(answers) for _ in before], point.hits)
+            again = checked_ids([next(answers) for _ in before], point)
             if again != before:
                 raise RuntimeError("the same query has another answer with others in flight")
             same += len(again)
@@ -220,6 +233,7 @@ def _row(point: Point, asked: _Asked) -> dict[str, float | str]:
         "top_k": point.top_k,
         "scope": point.scope,
         "in_flight": point.in_flight,
+        "mode": point.mode,
         "hits": point.hits,
         "calls": latency.count,
         "p50_ms": latency.p50_ms,
@@ -229,8 +243,14 @@ def _row(point: Point, asked: _Asked) -> dict[str, float | str]:
     }
 
 
+def _modes_at(size: int, config: Config) -> tuple[Point, Point]:
+    """The points of MODE_HYBRID and of MODE_DENSE that differ in nothing else."""
+    hybrid = Point(size, config.centre_top_k, "resource", 1)
+    return hybrid, replace(hybrid, mode="dense")
+
+
 def _charts(config: Config) -> list[Chart]:
-    centre = {"top_k": config.centre_top_k, "scope": "resource"}
+    centre = {"top_k": config.centre_top_k, "scope": "resource", "mode": "hybrid"}
     by_size = [
         Chart(
             name=f"topk-{percentile}-by-size",
@@ -256,7 +276,12 @@ def _charts(config: Config) -> list[Chart]:
         x_label="top_k",
         y_label="p50, ms",
         x_log=True,
-        only={"resource_messages": config.centre_messages, "scope": "resource", "in_flight": 1},
+        only={
+            "resource_messages": config.centre_messages,
+            "scope": "resource",
+            "in_flight": 1,
+            "mode": "hybrid",
+        },
     )
     by_scope = Chart(
         name="topk-p50-by-scope",
@@ -268,7 +293,19 @@ def _charts(config: Config) -> list[Chart]:
         x_label="messages of the resource",
         y_label="p50, ms",
         x_log=True,
-        only={"top_k": config.centre_top_k, "in_flight": 1},
+        only={"top_k": config.centre_top_k, "in_flight": 1, "mode": "hybrid"},
+    )
+    by_mode = Chart(
+        name="topk-p50-by-mode",
+        title=f"A new query, p50, top_k {config.centre_top_k}, one call in flight",
+        table=TABLE,
+        x="resource_messages",
+        y="p50_ms",
+        by=("mode",),
+        x_label="messages of the resource",
+        y_label="p50, ms",
+        x_log=True,
+        only={"top_k": config.centre_top_k, "scope": "resource", "in_flight": 1},
     )
     throughput = Chart(
         name="topk-throughput-by-in-flight",
@@ -282,7 +319,7 @@ def _charts(config: Config) -> list[Chart]:
         x_log=True,
         only=centre,
     )
-    return [*by_size, by_top_k, by_scope, throughput]
+    return [*by_size, by_top_k, by_scope, by_mode, throughput]
 
 
 def _result(config: Config, asked: dict[Point, _Asked], same: int) -> Result:
@@ -291,7 +328,14 @@ def _result(config: Config, asked: dict[Point, _Asked], same: int) -> Result:
         for ids in one.ids:
             digest.add(ids)
     rows = [_row(point, one) for point, one in asked.items()]
-    figures = {
+    p50_ms = {point: Latency.of_seconds(one.latencies_s).p50_ms for point, one in asked.items()}
+    added_ms = {
+        f"ms that hybrid adds at {size} messages, p50": p50_ms[hybrid] - p50_ms[dense]
+        for size in config.sizes
+        for hybrid, dense in [_modes_at(size, config)]
+    }
+    figures: dict[str, float] = {
+        **added_ms,
         "answers that were the same with another number in flight": same,
         "neighbours asked for, before and after": config.message_range,
     }

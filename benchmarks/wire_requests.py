@@ -25,9 +25,17 @@ CREATE_SNAPSHOT = f"/{_ADMIN}/CreateSnapshot"
 
 
 def recall(resource_id: str, query: str, request_id: str = "") -> recall_pb2.RecallRequest:
-    """A recall as an agent sends it: 4 hits, one neighbour on each side."""
+    """A recall of 4 hits with one neighbour on each side, by vectors alone.
+
+    That is the work whose parts can be measured beside it, and what others do too. What hybrid
+    ranking adds to it is measured by `topk_latency`.
+    """
     return recall_pb2.RecallRequest(
-        request_id=request_id, resource_id=resource_id, query=query, top_k=TOP_K
+        request_id=request_id,
+        resource_id=resource_id,
+        query=query,
+        top_k=TOP_K,
+        ranking=recall_pb2.Ranking(mode=types_pb2.MODE_DENSE),
     )
 
 

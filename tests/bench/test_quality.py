@@ -297,6 +297,42 @@ def test_any_other_refusal_is_a_failure() -> None:
         quality.modes_there(broken, ASKED)
 
 
+# ---- Bars ----
+
+
+def _rows(mode: str, figures: float) -> list[dict[str, Any]]:
+    names = ("recall_at_1", "recall_at_5", "recall_at_10", "recall_at_20", "mrr")
+    return [
+        {"mode": mode, "category": category, "note": "", **dict.fromkeys(names, figures)}
+        for category in ("1-4", "all")
+    ]
+
+
+def test_bars_are_those_of_hybrid_ranking() -> None:
+    rows = _rows("dense", 0.9) + _rows("hybrid", 0.7)
+    answers = [
+        {"mode": mode, "shape": shape, "evidence": evidence}
+        for mode, shape, evidence in (
+            ("dense", "5 hits, 2 each side", 0.5),
+            ("hybrid", "5 hits, 2 each side", 0.99),
+            ("dense", quality.budget_shape(500), 0.98),
+            ("hybrid", quality.budget_shape(500), 0.9),
+        )
+    ]
+    bars = quality.bars(quality.Config(budget_tokens=500), rows, answers)
+    assert [(bar.measured, bar.limit, bar.met) for bar in bars] == [
+        (0.7, 0.80, False),
+        (0.7, 0.79, False),
+        (0.7, 0.69, True),
+        (0.7, 0.57, True),
+        (0.9, 0.86, True),
+        (1.8, 1.6, True),
+    ]
+    (bare,) = quality.bars(quality.Config(authors=0), rows, answers)
+    assert (bare.measured, bare.limit, bare.met) == (0.7, 0.76, False)
+    assert quality.bars(quality.Config(), rows[:2], answers) == []
+
+
 # ---- The run ----
 
 
