@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -17,6 +17,7 @@ from semanticrecall_core.engine.recall import RecallLimits, RecallUseCase
 from semanticrecall_core.engine.snapshotting import Snapshotting
 from semanticrecall_core.engine.warming import Warming, WarmingLimits
 from semanticrecall_core.types.errors import NotFoundError, UnavailableError
+from semanticrecall_core.types.lexical import LexicalIndex
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
 from semanticrecall_core.types.recalling import RecallAnswer, RecallQuery
 from semanticrecall_core.types.stats import (
@@ -34,6 +35,7 @@ from semanticrecall_core.types.values import (
     IndexAnswer,
     ListQuery,
     MessageDraft,
+    PartitionRows,
     StoredMessage,
     ThreadSummary,
     Wait,
@@ -53,6 +55,7 @@ class EngineLimits:
         filter_keys: keys that a filter may name though no message carries them yet.
         warming: how much is read ahead at the start.
         partitions_bytes_max: size of all partitions in memory beyond which none is read ahead.
+        lexical_bytes_max: the same of their words.
     """
 
     embed_threads: int = 2
@@ -61,6 +64,7 @@ class EngineLimits:
     filter_keys: frozenset[str] = frozenset()
     warming: WarmingLimits = field(default_factory=WarmingLimits)
     partitions_bytes_max: int = 2 * 2**30
+    lexical_bytes_max: int = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +100,20 @@ class Engine:
         index: VectorIndex,
         limits: EngineLimits,
         snapshotting: Snapshotting | None = None,
+        lexical: LexicalIndex | None = None,
     ) -> None:
-        """`snapshotting`: keeps images of the partitions; None keeps none."""
+        """Put the parts together.
+
+        Args:
+            store, embedder, index: the record, the model and the vectors.
+            limits: see there.
+            snapshotting: keeps images of the partitions; None keeps none.
+            lexical: the words of the partitions; without it recalls are MODE_DENSE.
+        """
         self._store = store
         self._embedder = embedder
         self._index = index
+        self._lexical = lexical
         self._backlog = EmbeddingBacklog(
             store, embedder, threads=limits.embed_threads, rows_max=limits.backlog_rows_max
         )
@@ -110,7 +123,8 @@ class Engine:
             index,
             embedder.dimensions,
             limits.warming,
-            has_room=lambda: index.memory_bytes() < 0.9 * limits.partitions_bytes_max,
+            lambda: _has_room(index, lexical, limits),
+            lexical,
         )
         self._recall = RecallUseCase(
             store,
@@ -118,11 +132,14 @@ class Engine:
             index,
             self._backlog,
             RecallLimits(limits.answer_bytes_max, limits.filter_keys),
+            lexical,
         )
         self._index_messages = IndexUseCase(store, embedder, self._backlog)
         store.subscribe(index)
         if snapshotting is not None:
             store.subscribe(snapshotting)
+        if lexical is not None:
+            store.subscribe_lexical(lexical)
 
     def start(self) -> None:
         """Recover: read the most recent resources, take up what is pending, begin to embed it.
@@ -146,6 +163,8 @@ class Engine:
         nobody = ""  # no resource has an empty id
         self._recall(RecallQuery(nobody, text), budget)
         self._index.resource_dropped(nobody)
+        if self._lexical is not None:
+            self._lexical.resource_dropped(nobody)
         self._embedder.forget_texts([text], nobody)
 
     def stop(self) -> None:
@@ -167,8 +186,8 @@ class Engine:
     def recall(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
         """Find the messages that matter to a query, with their neighbours; writes nothing.
 
-        Exact: the hits are the top_k messages by cosine among those that scope, filter, roles,
-        times and exclusions allow.
+        Among those that scope, filter, roles, times and exclusions allow, the hits are the top_k by
+        relevance: in MODE_DENSE by cosine, and exact; `info.exact` says so in the other modes.
         """
         return self._recall(query, budget)
 
@@ -363,32 +382,52 @@ class Engine:
         yield VerifyReport(stats.messages, stats.vectors, findings)
 
     def _compare_partition(self, resource_id: str) -> Iterator[Finding]:
-        """Differences between the vectors on record and those that Recall searches.
+        """Differences between what is on record and what Recall searches: vectors and words.
 
         Rows that change while this looks are compared once more, and reported only if they still
         differ.
         """
-        differing = self._differing_seqs(resource_id)
-        if differing:
-            differing &= self._differing_seqs(resource_id)
-        for seq in sorted(differing):
-            yield Finding("PARTITION_DIFFERS", resource_id, "", f"row {seq}")
+        for kind, differing_seqs in (
+            ("PARTITION_DIFFERS", self._differing_vectors),
+            ("WORDS_DIFFER", self._differing_words),
+        ):
+            differing = differing_seqs(resource_id)
+            if differing:
+                differing &= differing_seqs(resource_id)
+            for seq in sorted(differing):
+                yield Finding(kind, resource_id, "", f"row {seq}")
 
-    def _differing_seqs(self, resource_id: str) -> set[int]:
-        def by_seq(rows_of: str) -> dict[int, bytes]:
-            rows = (
-                self._store.load_partition(resource_id)
-                if rows_of == "record"
-                else self._index.partition_rows(resource_id)
-            )
+    def _differing_vectors(self, resource_id: str) -> set[int]:
+        def by_seq(rows: PartitionRows) -> dict[int, bytes]:
             vectors: dict[int, bytes] = {}
             for seq, vector in zip(rows.seqs.tolist(), rows.vectors, strict=True):
                 vectors[seq] = vectors.get(seq, b"") + np.ascontiguousarray(vector).tobytes()
             return vectors
 
-        record, searchable = by_seq("record"), by_seq("searchable")
-        return {
-            seq
-            for seq in record.keys() | searchable.keys()
-            if record.get(seq) != searchable.get(seq)
-        }
+        return _differing(
+            by_seq(self._store.load_partition(resource_id)),
+            by_seq(self._index.partition_rows(resource_id)),
+        )
+
+    def _differing_words(self, resource_id: str) -> set[int]:
+        if self._lexical is None:
+            return set()
+        record = self._store.load_lexical(resource_id)
+        seqs, revisions = self._lexical.partition_seqs(resource_id)
+        return _differing(
+            dict(zip(record.seqs.tolist(), record.revisions.tolist(), strict=True)),
+            dict(zip(seqs.tolist(), revisions.tolist(), strict=True)),
+        )
+
+
+def _differing(record: Mapping[int, object], searchable: Mapping[int, object]) -> set[int]:
+    return {
+        seq for seq in record.keys() | searchable.keys() if record.get(seq) != searchable.get(seq)
+    }
+
+
+def _has_room(index: VectorIndex, lexical: LexicalIndex | None, limits: EngineLimits) -> bool:
+    """Whether another partition fits into memory; reading on would evict better ones."""
+    if index.memory_bytes() >= 0.9 * limits.partitions_bytes_max:
+        return False
+    return lexical is None or lexical.memory_bytes() < 0.9 * limits.lexical_bytes_max

@@ -1,16 +1,20 @@
-"""The Recall use case: one embedding, one scan, one fetch."""
+"""The Recall use case: one embedding, a look at both indexes, one fetch."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semanticrecall_core.engine.answer_assembly import AnswerAssembly, Found
+from semanticrecall_core.engine.answer_assembly import AnswerAssembly, Found, LeftOut
 from semanticrecall_core.engine.backlog import EmbeddingBacklog
+from semanticrecall_core.engine.candidates import Asked, Candidates, CandidateSearch, Conditions
 from semanticrecall_core.engine.read_token import read_revision
+from semanticrecall_core.engine.selection import EXCLUDED_MAX, Selection, selected
+from semanticrecall_core.ranking.fusion import Weights
 from semanticrecall_core.types.errors import (
     CorruptDataError,
     FieldViolation,
@@ -18,8 +22,11 @@ from semanticrecall_core.types.errors import (
     UnimplementedError,
 )
 from semanticrecall_core.types.filters import Filter, filter_keys
+from semanticrecall_core.types.lexical import LexicalIndex
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
 from semanticrecall_core.types.recalling import (
+    Excluded,
+    ExcludedReason,
     Hit,
     Mode,
     RecallAnswer,
@@ -29,21 +36,20 @@ from semanticrecall_core.types.recalling import (
     WhyEmpty,
 )
 from semanticrecall_core.types.text import has_visible_text
-from semanticrecall_core.types.values import (
-    CallBudget,
-    VectorAnswer,
-    VectorHit,
-    VectorQuery,
-)
+from semanticrecall_core.types.values import CallBudget, StoredMessage
 from semanticrecall_core.types.windows import MatchingRows, WindowQuery, WindowRows
 
 if TYPE_CHECKING:
-    from semanticrecall_core.types.values import FloatRows
+    from semanticrecall_core.types.values import FloatRows, IntColumn
 
 # A hit can be edited, moved or forgotten between the search and the fetch; what is asked is then
 # asked anew, so that top_k is still filled. After so many rounds, during which someone changed
 # hits without pause, those that changed in the last one are left out.
 SEARCH_ROUNDS_MAX = 3
+# How many of the best are taken from each index: many more than are wanted, because what is far
+# down in one list may be first in the sum.
+DEPTH_MIN = 200
+DEPTH_TIMES_TOP_K = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +59,21 @@ class RecallLimits:
     Attributes:
         answer_bytes_max: most bytes of encoded messages and context in one answer.
         filter_keys: keys that a filter may name though no message carries them yet.
+        now_ns: the clock that ages are counted by.
     """
 
     answer_bytes_max: int
     filter_keys: frozenset[str]
+    now_ns: Callable[[], int] = time.time_ns
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One look at the indexes and the record: what was found, and hits that changed meanwhile."""
+
+    found: Found
+    selection: Selection
+    changed: tuple[Hit, ...]
 
 
 _NO_ROWS = WindowRows((), ())
@@ -72,107 +89,95 @@ class RecallUseCase:
         index: VectorIndex,
         backlog: EmbeddingBacklog,
         limits: RecallLimits,
+        lexical: LexicalIndex | None = None,
     ) -> None:
+        """`lexical`: the index of words; None answers MODE_DENSE only."""
         self._store = store
         self._embedder = embedder
         self._index = index
         self._backlog = backlog
         self._limits = limits
+        self._lexical = lexical
+        self._candidates = CandidateSearch(index, lexical, Weights())
         self._assembly = AnswerAssembly(store, embedder, limits.answer_bytes_max)
 
     def __call__(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
         """See `Engine.recall`."""
-        if query.mode not in (None, Mode.DENSE):
-            raise UnimplementedError("ranking.mode: only MODE_DENSE is in this version")
-        info = RecallInfo(query.scope)
+        info = RecallInfo(query.scope, self._mode(query))
         if query.read_token:
             revision = read_revision(query.read_token, self._store.store_id, query.resource_id)
             self._backlog.wait_for_resource(query.resource_id, revision, budget)
         info.pending = self._backlog.pending(query.resource_id)
-        vector = self._query_vector(query, info, budget)
-        if vector is None:
+        asked = self._asked(query, info, budget)
+        if asked is None:
             info.why_empty = WhyEmpty.NO_QUERY
             return RecallAnswer((), "", info)
         budget.check()
-        found = self._find(query, vector, info, budget)
-        answer = self._assembly(query, found, info, budget)
-        return RecallAnswer(answer.messages, answer.context_text, info)
+        round_ = self._find(query, asked, info, budget)
+        answer = self._assembly(query, round_.found, info, budget)
+        excluded: tuple[Excluded, ...] = ()
+        if query.explain:
+            excluded = self._excluded(query, round_, answer.left_out)
+        return RecallAnswer(answer.messages, answer.context_text, info, excluded)
 
-    def _find(
-        self, query: RecallQuery, vector: FloatRows, info: RecallInfo, budget: CallBudget
-    ) -> Found:
-        """Hits and their windows; each hit is of the revision that was found and met all."""
-        found = Found((), _NO_ROWS, None)
-        for _ in range(SEARCH_ROUNDS_MAX):
-            budget.check()
-            conditions, matching = self._conditions(query, vector, info, budget)
-            hits = self._search(query, conditions, info)
-            windows = self._fetch(query, hits, matching, info)
-            there = {row.seq: row.revision for row in windows.messages}
-            dropped = frozenset(windows.dropped)
-            kept = [h for h in hits if there.get(h.seq) == h.revision or h.seq in dropped]
-            found = Found(tuple(kept), windows, matching)
-            if len(kept) == len(hits):
-                return found
-        info.best_score = found.hits[0].cosine if found.hits else None
-        if not found.hits:
-            info.why_empty = WhyEmpty.FILTERED
-        return found
+    # ---- what is asked ----
 
-    def _query_vector(
-        self, query: RecallQuery, info: RecallInfo, budget: CallBudget
-    ) -> FloatRows | None:
-        if query.embedding is not None:
-            return _unit(query.embedding, self._embedder.dimensions)
-        if not has_visible_text(query.text):
+    def _mode(self, query: RecallQuery) -> Mode:
+        """The mode that is used: without words to look for there are only vectors."""
+        if self._lexical is None:
+            if query.mode not in (None, Mode.DENSE):
+                raise UnimplementedError("ranking.mode: only MODE_DENSE is available here")
+            return Mode.DENSE
+        mode = query.mode or Mode.HYBRID
+        has_words = has_visible_text(query.text)
+        return Mode.DENSE if mode is Mode.HYBRID and not has_words else mode
+
+    def _asked(self, query: RecallQuery, info: RecallInfo, budget: CallBudget) -> Asked | None:
+        """The query for the indexes; None where there is nothing to look for."""
+        mode = info.mode_used
+        has_words = has_visible_text(query.text)
+        if not has_words and (query.embedding is None or mode is Mode.LEXICAL):
             return None
-        started = time.perf_counter_ns()
-        embedded = self._embedder.embed_query(query.text, budget, query.resource_id)
-        info.embed_us = _microseconds_since(started)
-        info.query_tokens = embedded.tokens
-        info.query_truncated = embedded.truncated
-        info.cache_hit = embedded.computed == 0
-        vector: FloatRows = embedded.vectors[0]
-        return vector
+        others = (text for text in query.alternative_texts if has_visible_text(text))
+        texts = tuple(dict.fromkeys(((query.text,) if has_words else ()) + tuple(others)))
+        vectors: FloatRows | None = None
+        if mode is not Mode.LEXICAL or _needs_cosines(query):
+            vectors = self._vectors(query, texts, info, budget)
+        return Asked(query.resource_id, mode, texts, vectors, _depth(query, mode))
 
-    def _search(
-        self, query: RecallQuery, conditions: VectorQuery | None, info: RecallInfo
-    ) -> tuple[Hit, ...]:
-        started = time.perf_counter_ns()
-        answer = (
-            self._index.search(query.resource_id, conditions)
-            if conditions is not None
-            else VectorAnswer((), 0, 0)
-        )
-        hits = answer.hits
-        info.candidates, info.searchable = answer.candidates, answer.searchable
-        info.exact = answer.exact
-        info.best_score = hits[0].score if hits else None
-        if query.threshold is not None:
-            least = float(np.float32(query.threshold))
-            hits = tuple(hit for hit in hits if hit.score >= least)
-        info.why_empty = _why_empty(hits, answer)
-        info.search_us += _microseconds_since(started)
-        return tuple(map(_dense_hit, hits))
+    def _vectors(
+        self, query: RecallQuery, texts: tuple[str, ...], info: RecallInfo, budget: CallBudget
+    ) -> FloatRows:
+        """One row for each phrasing, the caller's own in place of the query's."""
+        rows: list[FloatRows] = []
+        if query.embedding is not None:
+            rows.append(_unit(query.embedding, self._embedder.dimensions))
+            texts = tuple(text for text in texts if text != query.text)
+        if texts:
+            started = time.perf_counter_ns()
+            embedded = (
+                [self._embedder.embed_query(texts[0], budget, query.resource_id)]
+                if len(texts) == 1
+                else self._embedder.embed_queries(texts, budget, query.resource_id)
+            )
+            info.embed_us = _microseconds_since(started)
+            info.query_tokens = sum(one.tokens for one in embedded)
+            info.query_truncated = any(one.truncated for one in embedded)
+            info.cache_hit = not any(one.computed for one in embedded)
+            rows += [one.vectors[0] for one in embedded]
+        return np.stack(rows)
 
     def _conditions(
-        self, query: RecallQuery, vector: FloatRows, info: RecallInfo, budget: CallBudget
-    ) -> tuple[VectorQuery | None, MatchingRows | None]:
-        """The search to make (None where the thread asked for does not exist), and the filter."""
+        self, query: RecallQuery, info: RecallInfo, budget: CallBudget
+    ) -> tuple[Conditions | None, MatchingRows | None]:
+        """What hits must fulfil (None: the thread asked for does not exist), and the filter."""
         started = time.perf_counter_ns()
         thread_key: int | None = None
         if query.scope is Scope.THREAD:
             thread_key = self._store.thread_key(query.resource_id, query.thread_id)
             if thread_key is None:
                 return None, None
-        conditions = VectorQuery(
-            vector=vector,
-            top_k=query.top_k,
-            thread_key=thread_key,
-            roles=query.roles,
-            time_from_ns=query.time_from_ns,
-            time_to_ns=query.time_to_ns,
-        )
+        conditions = Conditions(thread_key, query.roles, query.time_from_ns, query.time_to_ns)
         matching: MatchingRows | None = None
         if query.filter is not None:
             self._check_filter_keys(query.resource_id, query.filter, info, budget)
@@ -204,6 +209,79 @@ class RecallUseCase:
                 ]
             )
 
+    # ---- what is found ----
+
+    def _find(
+        self, query: RecallQuery, asked: Asked, info: RecallInfo, budget: CallBudget
+    ) -> _Round:
+        """Hits and their windows; each hit is of the revision that was found and met all."""
+        for _ in range(SEARCH_ROUNDS_MAX - 1):
+            round_ = self._look(query, asked, info, budget)
+            if not round_.changed:
+                return round_
+        round_ = self._look(query, asked, info, budget)
+        if round_.changed:
+            cosines = [hit.cosine for hit in round_.found.hits if hit.cosine is not None]
+            info.best_score = max(cosines, default=None)
+            if not round_.found.hits:
+                info.why_empty = WhyEmpty.FILTERED
+        return round_
+
+    def _look(
+        self, query: RecallQuery, asked: Asked, info: RecallInfo, budget: CallBudget
+    ) -> _Round:
+        budget.check()
+        conditions, matching = self._conditions(query, info, budget)
+        selection = self._select(query, asked, conditions, info)
+        windows = self._fetch(query, selection.hits, matching, info)
+        there = {row.seq: row.revision for row in windows.messages}
+        dropped = frozenset(windows.dropped)
+        kept: list[Hit] = []
+        changed: list[Hit] = []
+        for hit in selection.hits:
+            unchanged = there.get(hit.seq) == hit.revision or hit.seq in dropped
+            (kept if unchanged else changed).append(hit)
+        return _Round(Found(tuple(kept), windows, matching), selection, tuple(changed))
+
+    def _select(
+        self,
+        query: RecallQuery,
+        asked: Asked,
+        conditions: Conditions | None,
+        info: RecallInfo,
+    ) -> Selection:
+        started = time.perf_counter_ns()
+        candidates = Candidates.none()
+        if conditions is not None:
+            candidates = self._timed(query, self._candidates(asked, conditions))
+        barred: Candidates | None = None
+        if query.explain and (conditions is None or conditions.any):
+            everything = self._timed(query, self._candidates(asked, Conditions()))
+            barred = everything.taken(np.isin(everything.seqs, candidates.seqs, invert=True))
+        selection = selected(
+            query, candidates, barred, self._vectors_of(query), self._limits.now_ns()
+        )
+        info.candidates, info.searchable = candidates.allowed, candidates.searchable
+        info.exact, info.best_score = candidates.exact, candidates.best_cosine
+        info.why_empty = _why_empty(selection, candidates, asked.mode)
+        info.lexical_us += candidates.lexical_us
+        info.search_us += _microseconds_since(started)
+        return selection
+
+    def _timed(self, query: RecallQuery, candidates: Candidates) -> Candidates:
+        """With the times that recency needs; vectors are searched without them."""
+        if not query.recency_weight or candidates.times_ns is not None:
+            return candidates
+        seqs = np.sort(candidates.seqs)
+        rows = self._store.load_rows(query.resource_id, seqs)
+        times = dict(zip(rows.seqs.tolist(), rows.times_ns.tolist(), strict=True))
+        # Who is not there any more is found out when the hits are fetched.
+        times_ns = [times.get(seq, 0) for seq in candidates.seqs.tolist()]
+        return replace(candidates, times_ns=np.array(times_ns, dtype=np.int64))
+
+    def _vectors_of(self, query: RecallQuery) -> Callable[[IntColumn, IntColumn], FloatRows]:
+        return lambda seqs, chunks: self._index.vectors_of(query.resource_id, seqs, chunks)
+
     def _fetch(
         self,
         query: RecallQuery,
@@ -225,23 +303,80 @@ class RecallUseCase:
                 matching=matching,
             )
         )
-        # The store reads one resource only; this is the second lock on the same door.
-        if any(row.resource_id != query.resource_id for row in windows.messages):
-            raise CorruptDataError("the record returned a message of another resource")
+        _check_resource(windows.messages, query.resource_id)
         info.fetch_us += _microseconds_since(started)
         return windows
 
+    # ---- what is left out, and why ----
 
-def _dense_hit(found: VectorHit) -> Hit:
-    return Hit(found.seq, found.revision, found.score, found.score, found.chunk, found.chunks)
+    def _excluded(
+        self, query: RecallQuery, round_: _Round, left_out: tuple[LeftOut, ...]
+    ) -> tuple[Excluded, ...]:
+        """The best candidates that are not in the answer, with their messages."""
+        selection = round_.selection
+        ranks = {
+            hit.seq: rank for hit, rank in zip(selection.hits, selection.hit_ranks, strict=True)
+        }
+        out = [
+            Excluded(one.hit, one.reason, ranks[one.hit.seq], 0, one.message) for one in left_out
+        ]
+        out += [Excluded(hit, ExcludedReason.CHANGED, ranks[hit.seq]) for hit in round_.changed]
+        best = sorted([*selection.excluded, *out], key=lambda one: one.rank)[:EXCLUDED_MAX]
+        hits = tuple(one.hit for one in best if one.message is None)
+        messages = self._messages(query, hits)
+        return tuple(
+            one if one.message is not None else replace(one, message=messages.get(one.hit.seq))
+            for one in best
+        )
+
+    def _messages(self, query: RecallQuery, hits: tuple[Hit, ...]) -> dict[int, StoredMessage]:
+        if not hits:
+            return {}
+        rows = self._store.windows(
+            WindowQuery(
+                resource_id=query.resource_id,
+                hits=tuple((hit.seq, hit.revision) for hit in hits),
+                before=0,
+                after=0,
+                bytes_max=self._limits.answer_bytes_max,
+            )
+        ).messages
+        _check_resource(rows, query.resource_id)
+        return {row.seq: row for row in rows}
 
 
-def _why_empty(hits: tuple[VectorHit, ...], answer: VectorAnswer) -> WhyEmpty:
-    if hits:
+def _needs_cosines(query: RecallQuery) -> bool:
+    return (
+        query.threshold is not None
+        or query.diversity > 0
+        or query.near_duplicate_cosine is not None
+    )
+
+
+def _depth(query: RecallQuery, mode: Mode) -> int:
+    """How many candidates an index gives: by cosine alone, no more than what is asked."""
+    chosen_among_more = (
+        query.recency_weight > 0 or query.diversity > 0 or query.near_duplicate_cosine is not None
+    )
+    if mode is not Mode.DENSE or chosen_among_more:
+        return max(DEPTH_MIN, DEPTH_TIMES_TOP_K * query.top_k)
+    return query.top_k + (EXCLUDED_MAX if query.explain else 0)
+
+
+def _why_empty(selection: Selection, candidates: Candidates, mode: Mode) -> WhyEmpty:
+    if selection.hits:
         return WhyEmpty.NOT_EMPTY
-    if answer.hits:
+    if selection.reached_top_k:
         return WhyEmpty.BELOW_THRESHOLD
-    return WhyEmpty.FILTERED if answer.searchable else WhyEmpty.NO_MESSAGES
+    if not candidates.searchable:
+        return WhyEmpty.NO_MESSAGES
+    return WhyEmpty.NO_WORDS if mode is Mode.LEXICAL else WhyEmpty.FILTERED
+
+
+def _check_resource(rows: tuple[StoredMessage, ...], resource_id: str) -> None:
+    """The store reads one resource only; this is the second lock on the same door."""
+    if any(row.resource_id != resource_id for row in rows):
+        raise CorruptDataError("the record returned a message of another resource")
 
 
 def _unit(vector: FloatRows, dimensions: int) -> FloatRows:

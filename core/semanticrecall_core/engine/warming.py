@@ -15,11 +15,14 @@ import structlog
 
 from semanticrecall_core.engine.low_priority import lower_priority
 from semanticrecall_core.types.errors import SemanticRecallError
+from semanticrecall_core.types.lexical import LexicalIndex, LexicalQuery
 from semanticrecall_core.types.ports import MessageStore, VectorIndex
 from semanticrecall_core.types.values import VectorQuery
 
 PAUSE_SHARE = 4
 """Pauses, in times of the work: reading a small partition is mostly work of the interpreter."""
+
+_ANY_WORD = LexicalQuery(("a",), top_k=1)
 
 _log = structlog.get_logger(__name__)
 
@@ -47,10 +50,20 @@ class Warming:
         dimensions: int,
         limits: WarmingLimits,
         has_room: Callable[[], bool],
+        lexical: LexicalIndex | None = None,
     ) -> None:
-        """`has_room`: whether another partition fits; reading on would evict better ones."""
+        """Prepare the thread.
+
+        Args:
+            store: names the recent resources.
+            index, lexical: read them.
+            dimensions: of a vector.
+            limits: see there.
+            has_room: whether another partition fits; reading on would evict better ones.
+        """
         self._store = store
         self._index = index
+        self._lexical = lexical
         self._query = VectorQuery(np.eye(1, dimensions, dtype=np.float32)[0], top_k=1)
         self._limits = limits
         self._has_room = has_room
@@ -80,6 +93,8 @@ class Warming:
                     break
                 started = time.monotonic()
                 self._index.search(resource_id, self._query)
+                if self._lexical is not None:
+                    self._lexical.match(resource_id, _ANY_WORD)
                 self._warmed += 1
                 self._give_way(time.monotonic() - started)
         except SemanticRecallError as error:

@@ -1,0 +1,393 @@
+"""What a recall chooses from: the best by meaning and the best by words, each scored by both.
+
+The two indexes follow the same commits, but each is looked at for itself, so that a message may
+change between the looks. The words of a message are known with the commit that stores it, its
+vectors later: a vector of an older revision than its words is a vector of another text and does
+not count (the message waits for its own); one of a newer revision means that it changed just now,
+and everything is looked at anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semanticrecall_core.ranking.fusion import Cosines, FusedParts, Weights, best_first, fused
+from semanticrecall_core.types.lexical import LexicalIndex, LexicalMatch, LexicalQuery
+from semanticrecall_core.types.ports import VectorIndex
+from semanticrecall_core.types.recalling import Hit, Mode, Parts
+from semanticrecall_core.types.values import CosineRows, Role, VectorAnswer, VectorHit, VectorQuery
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semanticrecall_core.types.values import FloatRows, IntColumn
+
+    WideRows = NDArray[np.float64]
+    BoolColumn = NDArray[np.bool_]
+
+GATHERINGS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a message must fulfil to be a hit; the attributes are those of `VectorQuery`."""
+
+    thread_key: int | None = None
+    roles: frozenset[Role] = frozenset()
+    time_from_ns: int | None = None
+    time_to_ns: int | None = None
+    allowed_seqs: IntColumn | None = None
+    excluded_seqs: IntColumn | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is asked."""
+        columns = (self.allowed_seqs, self.excluded_seqs)
+        return bool(self.roles) or any(
+            value is not None
+            for value in (self.thread_key, self.time_from_ns, self.time_to_ns, *columns)
+        )
+
+    def on_vectors(self, vector: FloatRows, top_k: int) -> VectorQuery:
+        """The best by one vector."""
+        return VectorQuery(
+            vector,
+            top_k,
+            self.thread_key,
+            self.roles,
+            self.time_from_ns,
+            self.time_to_ns,
+            self.allowed_seqs,
+            self.excluded_seqs,
+        )
+
+    def on_words(
+        self, texts: tuple[str, ...], top_k: int, also_seqs: IntColumn | None
+    ) -> LexicalQuery:
+        """The best by words, and these messages."""
+        return LexicalQuery(
+            texts,
+            top_k,
+            also_seqs,
+            self.thread_key,
+            self.roles,
+            self.time_from_ns,
+            self.time_to_ns,
+            self.allowed_seqs,
+            self.excluded_seqs,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query as the indexes are asked it.
+
+    Attributes:
+        texts: the phrasings, one or more; not used by MODE_DENSE.
+        vectors: shape (phrasings, dimensions); None: nobody asked for cosines (MODE_LEXICAL only).
+        depth: how many of the best are taken from each index.
+    """
+
+    resource_id: str
+    mode: Mode
+    texts: tuple[str, ...]
+    vectors: FloatRows | None
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Messages that may be hits, the best first: by (relevance descending, seq ascending).
+
+    Attributes:
+        seqs, revisions: shape (n,).
+        times_ns: shape (n,); None in MODE_DENSE.
+        cosines: shape (n,), float32. Of the nearest phrasing; NaN where there is none.
+        chunks, chunk_counts: shape (n,). Which chunk that was, of how many.
+        dense_ranks, lexical_ranks: shape (n,). Place among the best by meaning, and by words.
+        bm25, bm25_in_context: shape (n,). The largest over the phrasings.
+        parts, relevance: what each is worth.
+        best_cosine: among all allowed messages; None where there is none, or nobody asked.
+        allowed: messages that passed the conditions; in MODE_LEXICAL, with a word of the query.
+        searchable: messages that could have been found without conditions.
+        exact: nothing that was not looked at could be among the best.
+        lexical_us: what the words took.
+    """
+
+    seqs: IntColumn
+    revisions: IntColumn
+    times_ns: IntColumn | None
+    cosines: FloatRows
+    chunks: IntColumn
+    chunk_counts: IntColumn
+    dense_ranks: IntColumn
+    lexical_ranks: IntColumn
+    bm25: FloatRows
+    bm25_in_context: FloatRows
+    parts: FusedParts
+    relevance: WideRows
+    best_cosine: float | None
+    allowed: int
+    searchable: int
+    exact: bool
+    lexical_us: int = 0
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.seqs)
+
+    @classmethod
+    def none(cls) -> Candidates:
+        """No messages at all."""
+        return _of_vector_hits((), [VectorAnswer((), 0, 0)])
+
+    def hit(self, position: int, recency: float = 0.0, diversity: float = 0.0) -> Hit:
+        """One of them, with what recency and diversity add."""
+        p, at = self.parts, position
+        cosine = float(self.cosines[at])
+        return Hit(
+            seq=int(self.seqs[at]),
+            revision=int(self.revisions[at]),
+            relevance=float(self.relevance[at]) + recency + diversity,
+            cosine=None if cosine != cosine else cosine,
+            chunk=int(self.chunks[at]),
+            chunks=int(self.chunk_counts[at]),
+            dense_rank=int(self.dense_ranks[at]),
+            lexical_rank=int(self.lexical_ranks[at]),
+            bm25=float(self.bm25[at]),
+            bm25_in_context=float(self.bm25_in_context[at]),
+            parts=Parts(
+                dense=float(p.dense[at]),
+                lexical=float(p.lexical[at]),
+                context=float(p.context[at]),
+                neighbour=float(p.neighbour[at]),
+                author=float(p.author[at]),
+                recency=recency,
+                diversity=diversity,
+            ),
+        )
+
+    def taken(self, positions: IntColumn | BoolColumn) -> Candidates:
+        """Those at these positions, in this order."""
+        parts = FusedParts(*(column[positions] for column in self.parts.columns))
+        return replace(
+            self,
+            seqs=self.seqs[positions],
+            revisions=self.revisions[positions],
+            times_ns=None if self.times_ns is None else self.times_ns[positions],
+            cosines=self.cosines[positions],
+            chunks=self.chunks[positions],
+            chunk_counts=self.chunk_counts[positions],
+            dense_ranks=self.dense_ranks[positions],
+            lexical_ranks=self.lexical_ranks[positions],
+            bm25=self.bm25[positions],
+            bm25_in_context=self.bm25_in_context[positions],
+            parts=parts,
+            relevance=self.relevance[positions],
+        )
+
+
+class CandidateSearch:
+    """Gathers candidates from both indexes. Thread-safe."""
+
+    def __init__(self, index: VectorIndex, lexical: LexicalIndex | None, weights: Weights) -> None:
+        """`lexical`: None answers MODE_DENSE only."""
+        self._index = index
+        self._lexical = lexical
+        self._weights = weights
+
+    def __call__(self, asked: Asked, conditions: Conditions) -> Candidates:
+        """The best messages that fulfil the conditions.
+
+        Raises:
+            SemanticRecallError: what the indexes raise.
+        """
+        if asked.mode is Mode.DENSE or self._lexical is None:
+            return self._dense(asked, conditions)
+        for _ in range(GATHERINGS_MAX - 1):
+            gathered = self._gather(asked, conditions, self._lexical)
+            if not gathered.changed.any():
+                break
+        else:
+            gathered = self._gather(asked, conditions, self._lexical)
+        return self._ranked(asked, gathered)
+
+    # ---- by meaning alone ----
+
+    def _dense(self, asked: Asked, conditions: Conditions) -> Candidates:
+        answers = self._searches(asked, conditions, asked.depth)
+        hits = answers[0].hits if len(answers) == 1 else self._best_of_all(asked, answers)
+        return _of_vector_hits(hits, answers)
+
+    def _searches(self, asked: Asked, conditions: Conditions, depth: int) -> list[VectorAnswer]:
+        vectors = [] if asked.vectors is None else list(asked.vectors)
+        return [
+            self._index.search(asked.resource_id, conditions.on_vectors(vector, depth))
+            for vector in vectors
+        ]
+
+    @staticmethod
+    def _best_of_all(asked: Asked, answers: Sequence[VectorAnswer]) -> tuple[VectorHit, ...]:
+        """Each message with the nearest phrasing: who is in the best of all is in one list's."""
+        best: dict[int, VectorHit] = {}
+        for answer in answers:
+            for hit in answer.hits:
+                other = best.get(hit.seq)
+                if other is None or (hit.revision, hit.score) > (other.revision, other.score):
+                    best[hit.seq] = hit
+        ordered = sorted(best.values(), key=lambda hit: (-hit.score, hit.seq))
+        return tuple(ordered[: asked.depth])
+
+    # ---- by words too ----
+
+    def _gather(self, asked: Asked, conditions: Conditions, lexical: LexicalIndex) -> _Gathered:
+        hybrid = asked.mode is Mode.HYBRID
+        answers = self._searches(asked, conditions, asked.depth if hybrid else 1)
+        also: IntColumn | None = None
+        if hybrid:
+            also = np.unique(
+                np.array([hit.seq for answer in answers for hit in answer.hits], dtype=np.int64)
+            )
+        started = time.perf_counter_ns()
+        query = conditions.on_words(asked.texts, asked.depth, also)
+        match = lexical.match(asked.resource_id, query)
+        lexical_us = (time.perf_counter_ns() - started) // 1000
+        near = [
+            self._index.cosines(asked.resource_id, match.seqs, vector)
+            for vector in (() if asked.vectors is None else asked.vectors)
+        ]
+        changed = np.zeros(len(match.seqs), dtype=np.bool_)
+        for rows in near:
+            changed |= rows.revisions > match.revisions
+        return _Gathered(answers, also, match, near, changed, lexical_us)
+
+    def _ranked(self, asked: Asked, gathered: _Gathered) -> Candidates:
+        match, hybrid = gathered.match, asked.mode is Mode.HYBRID
+        cosines, chunks, chunk_counts = gathered.nearest()
+        near = None
+        if hybrid and asked.vectors is not None:
+            mean, std = self._index.moments(asked.resource_id, asked.vectors)
+            near = Cosines(gathered.cosines(), mean, std)
+        parts = fused(match, near, self._weights)
+        bm25 = match.own.max(axis=0)
+        is_candidate = match.is_candidate & ~gathered.changed
+        if not hybrid:
+            is_candidate &= bm25 > 0
+        by_words = parts.lexical + parts.context
+        listed = np.zeros(len(match.seqs), dtype=np.bool_)
+        if gathered.also is not None:
+            listed = np.isin(match.seqs, gathered.also, assume_unique=True)
+        answers = gathered.answers
+        everything = Candidates(
+            seqs=match.seqs,
+            revisions=match.revisions,
+            times_ns=match.times_ns,
+            cosines=cosines,
+            chunks=chunks,
+            chunk_counts=chunk_counts,
+            dense_ranks=_ranks(cosines, is_candidate & listed & ~np.isnan(cosines), match.seqs),
+            lexical_ranks=_ranks(by_words, is_candidate & (bm25 > 0), match.seqs),
+            bm25=bm25,
+            bm25_in_context=match.context.max(axis=0),
+            parts=parts,
+            relevance=parts.relevance,
+            best_cosine=_best_cosine(answers),
+            allowed=answers[0].candidates if hybrid else match.matched,
+            searchable=answers[0].searchable if hybrid else match.searchable,
+            exact=match.matched <= asked.depth
+            and not (hybrid and any(answer.candidates > asked.depth for answer in answers)),
+            lexical_us=gathered.lexical_us,
+        )
+        positions = np.flatnonzero(is_candidate)
+        order = best_first(everything.relevance[positions], match.seqs[positions])
+        return everything.taken(positions[order])
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """What the indexes gave for one query; `changed` are newer in one of them.
+
+    `also` are the best by meaning.
+    """
+
+    answers: list[VectorAnswer]
+    also: IntColumn | None
+    match: LexicalMatch
+    near: list[CosineRows]
+    changed: BoolColumn
+    lexical_us: int
+
+    def cosines(self) -> FloatRows:
+        """Shape (phrasings, n); NaN where a vector is none of this revision."""
+        return np.stack(
+            [
+                np.where(rows.revisions == self.match.revisions, rows.cosines, np.float32(np.nan))
+                for rows in self.near
+            ]
+        )
+
+    def nearest(self) -> tuple[FloatRows, IntColumn, IntColumn]:
+        """Cosine, chunk and chunks with the nearest phrasing, each shape (n,)."""
+        n = len(self.match.seqs)
+        zeros = np.zeros(n, dtype=np.int64)
+        if not self.near:
+            return np.full(n, np.nan, dtype=np.float32), zeros, zeros
+        cosines = self.cosines()
+        nearest, every = np.where(np.isnan(cosines), -np.inf, cosines).argmax(axis=0), np.arange(n)
+        best = cosines[nearest, every]
+        chunks = np.stack([rows.chunks for rows in self.near])[nearest, every]
+        counts = np.stack([rows.chunk_counts for rows in self.near])[nearest, every]
+        there = ~np.isnan(best)
+        return best, np.where(there, chunks, 0), np.where(there, counts, 0)
+
+
+def _of_vector_hits(hits: Sequence[VectorHit], answers: Sequence[VectorAnswer]) -> Candidates:
+    """What was found by meaning alone, by (cosine descending, seq ascending)."""
+    columns = _columns_of(hits)
+    zeros = np.zeros(len(hits))
+    wide = columns.cosines.astype(np.float64)
+    return Candidates(
+        seqs=np.array([hit.seq for hit in hits], dtype=np.int64),
+        revisions=columns.revisions,
+        times_ns=None,
+        cosines=columns.cosines,
+        chunks=columns.chunks,
+        chunk_counts=columns.chunk_counts,
+        dense_ranks=np.arange(1, len(hits) + 1),
+        lexical_ranks=np.zeros(len(hits), dtype=np.int64),
+        bm25=zeros.astype(np.float32),
+        bm25_in_context=zeros.astype(np.float32),
+        parts=FusedParts(wide, zeros, zeros, zeros, zeros),
+        relevance=wide,
+        best_cosine=_best_cosine(answers),
+        allowed=answers[0].candidates,
+        searchable=answers[0].searchable,
+        exact=all(answer.exact for answer in answers),
+    )
+
+
+def _columns_of(hits: Sequence[VectorHit]) -> CosineRows:
+    return CosineRows(
+        np.array([hit.score for hit in hits], dtype=np.float32),
+        np.array([hit.chunk for hit in hits], dtype=np.int64),
+        np.array([hit.chunks for hit in hits], dtype=np.int64),
+        np.array([hit.revision for hit in hits], dtype=np.int64),
+    )
+
+
+def _best_cosine(answers: Sequence[VectorAnswer]) -> float | None:
+    return max((answer.hits[0].score for answer in answers if answer.hits), default=None)
+
+
+def _ranks(scores: FloatRows | WideRows, listed: BoolColumn, seqs: IntColumn) -> IntColumn:
+    """Places from 1 by (score descending, seq ascending) among those listed; 0 for the others."""
+    ranks = np.zeros(len(scores), dtype=np.int64)
+    positions = np.flatnonzero(listed)
+    order = np.lexsort((seqs[positions], -scores[positions]))
+    ranks[positions[order]] = np.arange(1, len(positions) + 1)
+    return ranks
