@@ -1,0 +1,186 @@
+"""Texts to terms, and queries to the terms they look for.
+
+The rules in short: NFKC, case folding, words with their stems (`analysis_stems`), codes whole and
+in parts, pairs of characters where a script has no spaces (`analysis_words`). The form of what a
+message becomes is in `analysis_format`. Why so: docs/decisions/0018-text-analysis.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .analysis_format import AnalysedColumns, is_current, pack, term_of, unpack
+from .analysis_languages import ASSUMED, WORDS_MAX, Language, language_of
+from .analysis_months import date_terms, month_of, month_term
+from .analysis_names import name_terms, places_of_names, terms_of_author
+from .analysis_stems import is_latin, stem, without_accents
+from .analysis_words import RUN_CHARS_CACHED_MAX, RUNS_CACHED, Part, normal, parts_of, split
+
+__all__ = [
+    "QUERY_TOKENS_MAX",
+    "AnalysedColumns",
+    "Analyser",
+    "Language",
+    "QueryTerms",
+    "QueryToken",
+    "QueryWord",
+    "date_terms",
+    "query_terms",
+    "unpack",
+]
+
+# Different words of a query that are looked for: the first so many.
+QUERY_TOKENS_MAX = 256
+QUERY_CHARS_MAX = 32_768
+_QUESTION_MARKS = ("?", "？", "؟", ";", "՞", "⁇", "か。")  # noqa: RUF001
+_CLOSING = " \t\r\n\"'”’»)]}」』）!！*_~"  # noqa: RUF001
+
+
+@dataclass(frozen=True, slots=True)
+class QueryToken:
+    """A word of a query. It counts once, however many of its terms a message has.
+
+    Attributes:
+        terms: alternatives, ascending: its stems in the languages asked for, and what else means
+            the same.
+        names: what the word is as a part of an author's name; may be empty. A token that names an
+            author of the partition has one of that author's terms here.
+    """
+
+    terms: tuple[int, ...]
+    names: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWord:
+    """Where a word stands in the query as it was given: text[start:end].
+
+    Attributes:
+        names: as in `QueryToken`. The place has the word's 's with it.
+    """
+
+    start: int
+    end: int
+    names: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTerms:
+    """What a query looks for.
+
+    Attributes:
+        tokens: each once, in order; QUERY_TOKENS_MAX at most.
+        author_terms: everything in it that could be a part of an author's name.
+        words: where its words stand, to take names out of its text.
+    """
+
+    tokens: tuple[QueryToken, ...]
+    author_terms: frozenset[int]
+    words: tuple[QueryWord, ...]
+
+
+class Analyser:
+    """Implements `TextAnalyser`. Has no state of its own; thread-safe."""
+
+    def analyse(self, text: str, author: str) -> bytes:
+        """The terms of a message; the form is that of `analysis_format`. Linear in the text."""
+        text = normal(text)
+        runs, unspaced = split(text)
+        language = _language(runs)
+        terms: list[int] = []
+        length = 0
+        for run in runs:
+            of_run, words = _terms_of_run(run, language)
+            terms += of_run
+            length += words
+        for part in unspaced:
+            terms.append(_term_of_gram(part.text))
+            length += part.length
+        return pack(
+            Counter(terms),
+            length,
+            terms_of_author(author),
+            language=language,
+            is_question=text.rstrip(_CLOSING).endswith(_QUESTION_MARKS),
+        )
+
+    def is_current(self, analysed: bytes) -> bool:
+        """Whether these bytes are undamaged and of this version; else analyse anew."""
+        return is_current(analysed)
+
+
+def _language(runs: list[str]) -> Language:
+    """NONE where no word is in Latin script."""
+    words = [run.casefold() for run in runs[:WORDS_MAX] if is_latin(run) and not run[0].isdecimal()]
+    return language_of(words) if words else Language.NONE
+
+
+def _terms_of_run(run: str, language: Language) -> tuple[tuple[int, ...], int]:
+    """Its terms, and what it adds to the length."""
+    if len(run) <= RUN_CHARS_CACHED_MAX:
+        return _cached_terms(run, language)
+    return _terms(run, language)
+
+
+def _terms(run: str, language: Language) -> tuple[tuple[int, ...], int]:
+    parts = parts_of(run)
+    terms = tuple(term_of(_form(part, language)) for part in parts)
+    return terms, sum(part.length for part in parts)
+
+
+_cached_terms = lru_cache(RUNS_CACHED)(_terms)
+_term_of_gram = lru_cache(RUNS_CACHED)(term_of)
+
+
+def _form(part: Part, language: Language) -> str:
+    return stem(part.text, language) if part.is_word else without_accents(part.text)
+
+
+def query_terms(text: str, languages: Iterable[int]) -> QueryTerms:
+    """What a query looks for in a partition.
+
+    Args:
+        text: the first QUERY_CHARS_MAX characters count.
+        languages: every `Language` that messages of the partition are in (`AnalysedColumns`).
+    """
+    text = text[:QUERY_CHARS_MAX]
+    known = tuple(sorted({Language(code) for code in languages} - {Language.NONE}))
+    tokens: dict[tuple[int, ...], QueryToken] = {}
+    for part in _query_parts(text):
+        token = _query_token(part, known or (ASSUMED,))
+        tokens.setdefault(token.terms, token)
+        if len(tokens) >= QUERY_TOKENS_MAX:
+            break
+    words = tuple(QueryWord(*place) for place in places_of_names(text))
+    return QueryTerms(
+        tokens=tuple(tokens.values()),
+        author_terms=frozenset(name for word in words for name in word.names),
+        words=words,
+    )
+
+
+def _query_parts(text: str) -> Iterator[Part]:
+    runs, unspaced = split(normal(text))
+    for run in runs:
+        yield from parts_of(run)
+    yield from unspaced
+
+
+@lru_cache(RUNS_CACHED)
+def _query_token(part: Part, languages: tuple[Language, ...]) -> QueryToken:
+    if not part.is_word:
+        month = month_of(part.text, Language.NONE)
+        months = set() if month is None else {month_term(month)}
+        return QueryToken(tuple(sorted({term_of(without_accents(part.text))} | months)), ())
+    terms: set[int] = set()
+    for language in languages if is_latin(part.text) else (Language.NONE,):
+        stemmed = stem(part.text, language)
+        terms.add(term_of(stemmed))
+        terms.add(term_of(stem(without_accents(part.text), language)))
+        month = month_of(stemmed, language)
+        if month is not None:
+            terms.add(month_term(month))
+    return QueryToken(tuple(sorted(terms)), name_terms(part.text))
