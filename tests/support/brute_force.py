@@ -7,7 +7,7 @@ code with the index under test.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from semanticrecall_core.types.errors import EmbeddingFailedError, InvalidArgumentError
 from semanticrecall_core.types.values import (
+    CosineRows,
     PartitionRows,
     VectorAnswer,
     VectorHit,
@@ -23,6 +24,8 @@ from semanticrecall_core.types.values import (
 )
 
 ROWS_AT_ONCE = 4096
+STD_MIN = 0.01
+"""The least standard deviation that an index tells."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,52 @@ def answer(messages: Iterable[StoredVectors], query: VectorQuery) -> VectorAnswe
             hits.append(VectorHit(message.seq, float(own[chunk]), chunk, count, message.revision))
         hits.sort(key=lambda hit: (-hit.score, hit.seq))
     return VectorAnswer(tuple(hits[: query.top_k]), len(allowed), len(everything))
+
+
+def cosine_rows(
+    messages: Mapping[int, StoredVectors], seqs: NDArray[np.int64], vector: NDArray[np.float32]
+) -> CosineRows:
+    """The cosine of each message's best chunk, NaN and zeros for messages that are not there."""
+    found: list[tuple[float, int, int, int]] = []
+    for seq in seqs.tolist():
+        message = messages.get(seq)
+        if message is None:
+            found.append((np.nan, 0, 0, 0))
+            continue
+        own = cosines(message.vectors, vector)
+        chunk = int(np.argmax(own))  # the first of equals
+        found.append((float(own[chunk]), chunk, len(own), message.revision))
+    columns = list(zip(*found, strict=True)) or [()] * 4
+    return CosineRows(
+        np.array(columns[0], np.float32),
+        *(np.array(column, np.int64) for column in columns[1:]),
+    )
+
+
+def moments(
+    messages: Iterable[StoredVectors], queries: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mean and standard deviation of all rows' cosines with each query."""
+    rows = [message.vectors.astype(np.float64) for message in messages]
+    if not rows:
+        return np.zeros(len(queries), np.float32), np.full(len(queries), STD_MIN, np.float32)
+    scores = np.concatenate(rows) @ queries.astype(np.float64).T
+    spread = np.maximum(scores.std(axis=0), STD_MIN)
+    return scores.mean(axis=0).astype(np.float32), spread.astype(np.float32)
+
+
+def vectors_of(
+    messages: Mapping[int, StoredVectors],
+    seqs: NDArray[np.int64],
+    chunks: NDArray[np.int64],
+    dimensions: int,
+) -> NDArray[np.float32]:
+    """The vector of each (seq, chunk), zeros for those that are not there."""
+    found = np.zeros((len(seqs), dimensions), np.float32)
+    for position, (seq, chunk) in enumerate(zip(seqs.tolist(), chunks.tolist(), strict=True)):
+        if seq in messages and 0 <= chunk < len(messages[seq].vectors):
+            found[position] = messages[seq].vectors[chunk]
+    return found
 
 
 def grouped(rows: PartitionRows) -> dict[int, StoredVectors]:
@@ -151,6 +200,24 @@ class BruteForceIndex:
             raise InvalidArgumentError.of("query_embedding", "not a unit vector")
         with self._lock:
             return answer(self._partition(resource_id).values(), query)
+
+    def cosines(
+        self, resource_id: str, seqs: NDArray[np.int64], vector: NDArray[np.float32]
+    ) -> CosineRows:
+        with self._lock:
+            return cosine_rows(self._partition(resource_id), seqs, vector)
+
+    def moments(
+        self, resource_id: str, vectors: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        with self._lock:
+            return moments(self._partition(resource_id).values(), vectors)
+
+    def vectors_of(
+        self, resource_id: str, seqs: NDArray[np.int64], chunks: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        with self._lock:
+            return vectors_of(self._partition(resource_id), seqs, chunks, self._dimensions)
 
     def partition_rows(self, resource_id: str) -> PartitionRows:
         with self._lock:

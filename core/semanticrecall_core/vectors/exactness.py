@@ -247,7 +247,7 @@ class _Search:
         # A block has a message's chunks together, by chunk: with rows ascending, equal scores of
         # a message stay in that order, because the sort is stable.
         pieces = [(block, np.sort(rows)) for block, rows in chosen]
-        scores = _exact(pieces, self.probe)
+        scores = exact_cosines(pieces, self.probe)
         seqs = _joined([block.seqs.take(rows) for block, rows in pieces])
         ends = list(accumulate(len(rows) for _, rows in pieces))
         hits: list[VectorHit] = []
@@ -369,8 +369,8 @@ def _joined(pieces: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def _exact(pieces: Sequence[Chosen], probe: Probe) -> Scores:
-    """Exact cosines of some rows, in their order."""
+def exact_cosines(pieces: Sequence[Chosen], probe: Probe) -> Scores:
+    """Exact cosines of some rows, in their order; see the module."""
     if sum(len(rows) for _, rows in pieces) <= RESCORED_ROWS_AT_ONCE:
         taken = _joined([block.vectors.take(rows, axis=0) for block, rows in pieces])
         exact: Scores = np.vecdot(taken.astype(np.float64), probe.wide).astype(np.float32)
@@ -379,7 +379,7 @@ def _exact(pieces: Sequence[Chosen], probe: Probe) -> Scores:
         return exact
     return np.concatenate(
         [
-            _exact([(block, rows[start : start + RESCORED_ROWS_AT_ONCE])], probe)
+            exact_cosines([(block, rows[start : start + RESCORED_ROWS_AT_ONCE])], probe)
             for block, rows in pieces
             for start in range(0, len(rows), RESCORED_ROWS_AT_ONCE)
         ]

@@ -24,21 +24,23 @@ from semanticrecall_core.types.errors import (
     UnavailableError,
 )
 from semanticrecall_core.types.values import (
+    CosineRows,
     PartitionImage,
     PartitionRows,
     VectorAnswer,
     VectorQuery,
 )
 
+from . import lookup
 from .codes import Coder
 from .exactness import search
 from .loaded import LoadedPartition
 from .parallel_scan import ScanThreads
-from .partition import Partition, Tuning
+from .partition import Partition, Tuning, View
 from .rows import RowBlock, as_partition_rows, checked_block
 
 if TYPE_CHECKING:
-    from semanticrecall_core.types.values import IntColumn
+    from semanticrecall_core.types.values import FloatRows, IntColumn
 
     from .codes import CodeRows
     from .codes import ErrorColumn as Errors
@@ -130,9 +132,44 @@ class FaissVectorIndex:
         """
         view = self._partition(resource_id).view
         answer = search(view, query, self._dimensions, self._tuning, self._scan_threads)
-        if view.pages is not None:
-            view.pages.release()
+        _release_pages(view)
         return answer
+
+    def cosines(self, resource_id: str, seqs: IntColumn, vector: FloatRows) -> CosineRows:
+        """The exact cosines of these messages (sorted, unique), as `search` gives them.
+
+        Raises:
+            InvalidArgumentError, CorruptDataError: as `search`.
+        """
+        view = self._partition(resource_id).view
+        found = lookup.cosines(view, seqs, vector, self._dimensions)
+        _release_pages(view)
+        return found
+
+    def moments(self, resource_id: str, vectors: FloatRows) -> tuple[FloatRows, FloatRows]:
+        """Mean and standard deviation of the cosines of all rows with each vector; see `moments`.
+
+        Raises:
+            InvalidArgumentError, CorruptDataError: as `search`.
+        """
+        partition = self._partition(resource_id)
+        view, nbytes = partition.view, partition.nbytes
+        found = partition.moments.of(view, vectors)
+        _release_pages(view)
+        if partition.nbytes != nbytes:
+            self._resized(resource_id, partition)
+        return found
+
+    def vectors_of(self, resource_id: str, seqs: IntColumn, chunks: IntColumn) -> FloatRows:
+        """The vector of each (seq, chunk), in any order, shape (n, dimensions); zeros for none.
+
+        Raises:
+            CorruptDataError: as `search`.
+        """
+        view = self._partition(resource_id).view
+        found = lookup.vectors_of(view, seqs, chunks, self._dimensions)
+        _release_pages(view)
+        return found
 
     def close(self) -> None:
         """End the threads that help with large searches; searches still work, without them."""
@@ -251,8 +288,13 @@ class FaissVectorIndex:
             if partition is None:
                 return
         change(partition)
+        self._resized(resource_id, partition)
+
+    def _resized(self, resource_id: str, partition: Partition) -> None:
+        """Take note of a partition's memory, unless another one has its place."""
         with self._lock:
-            if self._slots.get(resource_id) is slot and slot.partition is partition:
+            slot = self._slots.get(resource_id)
+            if slot is not None and slot.partition is partition:
                 self._account(slot, partition)
                 self._evict(resource_id)
 
@@ -293,8 +335,7 @@ class FaissVectorIndex:
             loaded = LoadedPartition(loaded)
         block = checked_block(loaded.rows, self._dimensions, CorruptDataError)
         partition = Partition(self._coder, self._tuning, block, loaded.imaged)
-        if partition.view.pages is not None:
-            partition.view.pages.release()
+        _release_pages(partition.view)
         return partition
 
     def _published(self, resource_id: str, slot: _Slot, partition: Partition) -> bool:
@@ -319,7 +360,7 @@ class FaissVectorIndex:
                 change(partition)
 
     def _account(self, slot: _Slot, partition: Partition) -> None:
-        nbytes = partition.view.nbytes
+        nbytes = partition.nbytes
         self._bytes += nbytes - slot.nbytes
         slot.nbytes = nbytes
 
@@ -336,3 +377,8 @@ class FaissVectorIndex:
                 break
             if slot.partition is not None and resource_id != kept_id:
                 self._forget(resource_id, slot)
+
+
+def _release_pages(view: View) -> None:
+    if view.pages is not None:
+        view.pages.release()

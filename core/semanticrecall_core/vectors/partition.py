@@ -20,6 +20,7 @@ import numpy as np
 from .codes import CodedRows, Coder
 from .loaded import CurrentImage
 from .mapped_pages import MappedPages
+from .moments import Moments
 from .rows import RowBlock, concatenate, empty_block, order_by_seq, sealed_block
 from .segment import Part, Tail, live, live_codes, merged, sealed
 
@@ -64,7 +65,7 @@ class View:
     Attributes:
         parts: none empty, none with all rows dead; each message is alive in one part at most.
         searchable: messages alive.
-        nbytes: memory of the partition.
+        nbytes: memory of the rows and what belongs to them.
         pages: of the mapped parts; to be released after a search.
     """
 
@@ -75,9 +76,23 @@ class View:
 
 
 class Partition:
-    """The rows of one resource. `put` and `remove` are for one thread at a time."""
+    """The rows of one resource. `put` and `remove` are for one thread at a time.
 
-    __slots__ = ("_coder", "_pages", "_sealed", "_tail", "_tail_part", "_tuning", "view")
+    Attributes:
+        view: what is there now.
+        moments: of any of its views.
+    """
+
+    __slots__ = (
+        "_coder",
+        "_pages",
+        "_sealed",
+        "_tail",
+        "_tail_part",
+        "_tuning",
+        "moments",
+        "view",
+    )
 
     def __init__(
         self,
@@ -95,6 +110,7 @@ class Partition:
             self._sealed += self._imaged(imaged)
         self._tail = Tail(coder.dimensions, tuning.tail_rows_max)
         self._tail_part: Part | None = None
+        self.moments = Moments(coder.dimensions)
         self.view = View((), 0, 0)
         self._publish()
 
@@ -119,6 +135,11 @@ class Partition:
         self._kill(seqs)
         self._tidy()
         self._publish()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all of it now."""
+        return self.view.nbytes + self.moments.nbytes
 
     def rows(self) -> RowBlock:
         """Everything alive, by (seq, chunk)."""
