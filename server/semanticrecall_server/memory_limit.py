@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CGROUP_OF_SELF = Path("/proc/self/cgroup")
 PARTITIONS_BYTES_MAX = 4 * 2**30
+LEXICAL_BYTES_MAX = 2**30
 LOW_MEMORY_DIVISOR = 4
 """With `--memory low` caches grow to this part of their settings."""
 
@@ -58,6 +59,15 @@ def memory_limit_bytes(
 def partitions_bytes_default() -> int:
     """What partitions may take where nothing is set: half of the memory, at most 4 GiB."""
     return min(PARTITIONS_BYTES_MAX, memory_limit_bytes() // 2)
+
+
+def lexical_bytes(settings: Settings) -> int:
+    """What the words of partitions may take.
+
+    Where nothing is set: an eighth of the memory, at most 1 GiB.
+    """
+    most = settings.lexical_bytes_max or min(LEXICAL_BYTES_MAX, memory_limit_bytes() // 8)
+    return cache_bytes(settings, most)
 
 
 def _physical_bytes() -> int:

@@ -23,7 +23,7 @@ def test_enums_may_be_given_by_name_in_any_case(memory: RecallClient, shelf: She
         scope="thread",
         roles=["user", "TOOL", Role.SYSTEM],
         context_format="Mastra",
-        ranking=sr.Ranking(mode="dense"),
+        mode="dense",
     )
     memory.index("u", "t", [user("x")], wait="durable")
     list(memory.list_messages("u", roles=["assistant"]))
@@ -61,8 +61,14 @@ def test_none_is_as_if_it_were_not_given(memory: RecallClient, shelf: Shelf) -> 
         ({"roles": "user"}, "roles: must be a list of names, not one string"),
         ({"roles": ["user", "robot"]}, "roles[1]: must be one of 'user', 'assistant'"),
         ({"context_format": "xml"}, "context_format: must be one of 'default', 'mastra', 'none'"),
-        ({"ranking": "dense"}, "ranking: must be a Ranking"),
-        ({"ranking": sr.Ranking(mode="best")}, "ranking.mode: must be one of"),
+        ({"mode": "best"}, "mode: must be one of 'dense', 'lexical', 'hybrid'"),
+        ({"alternative_queries": "best"}, "alternative_queries: must be a list of texts"),
+        ({"alternative_queries": ["a", 1]}, "alternative_queries[1]: must be a string, not int"),
+        ({"recency_weight": "1"}, "recency_weight: must be a number, not str"),
+        ({"recency_half_life": 7}, "recency_half_life: must be a timedelta, e.g."),
+        ({"diversity": True}, "diversity: must be a number, not bool"),
+        ({"near_duplicate_cosine": [1]}, "near_duplicate_cosine: must be a number, not list"),
+        ({"max_tokens": -1}, "max_tokens: must be 0 or more"),
         ({"top_k": -1}, "top_k: must be 1 or more"),
         ({"top_k": 2**40}, "top_k: must be at most 4,294,967,295"),
         ({"top_k": 2.5}, "top_k: must be a whole number, not float"),

@@ -90,9 +90,14 @@ def test_recall_as_json(run: Run) -> None:
             "rank": 1,
             "group_state": "unspecified",
             "explain": None,
+            "relevance": 2.0,
+            "lexical_only": False,
+            "text_cut": False,
         }
     ]
-    assert set(document) == {"messages", "context_text", "info", "degraded", "request_id"}
+    assert set(document) == {
+        *("messages", "context_text", "info", "degraded", "request_id", "excluded"),
+    }
     assert document["info"]["timings"]["total_us"] == 1500
 
 
@@ -102,6 +107,8 @@ def test_flags_of_recall_reach_the_wire(run: Run, shelf: Shelf) -> None:
         *("--this-thread", "--threshold", "-0.5", "--filter", '{"a": 1}', "--role", "user"),
         *("--role", "tool", "--since", "2024-01-01T00:00:00Z", "--until", "2024-01-02T00:00:00Z"),
         *("--exclude", "x", "--mode", "dense", "--context", "mastra"),
+        *("--also", "p", "--also", "r", "--recency", "0.5", "--half-life", "1.5"),
+        *("--diversity", "0.25", "--near-duplicates", "0.75", "--max-tokens", "100"),
     )
     assert result.exit_code == 0
     expected = recall_pb2.RecallRequest(
@@ -114,11 +121,19 @@ def test_flags_of_recall_reach_the_wire(run: Run, shelf: Shelf) -> None:
         threshold=-0.5,
         roles=[types_pb2.ROLE_USER, types_pb2.ROLE_TOOL],
         exclude_message_ids=["x"],
-        ranking=recall_pb2.Ranking(mode=types_pb2.MODE_DENSE),
+        ranking=recall_pb2.Ranking(
+            mode=types_pb2.MODE_DENSE,
+            recency_weight=0.5,
+            diversity=0.25,
+            near_duplicate_cosine=0.75,
+        ),
+        alternative_queries=["p", "r"],
+        max_tokens=100,
         context_format=types_pb2.CONTEXT_MASTRA,
         time_zone="UTC",
     )
     expected.filter.update({"a": 1})
+    expected.ranking.recency_half_life.seconds = 129_600
     expected.create_time_from.seconds = 1_704_067_200
     expected.create_time_to.seconds = 1_704_153_600
     assert shelf.seen[0].request == expected

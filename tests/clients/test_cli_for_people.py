@@ -79,8 +79,6 @@ def test_what_is_not_in_this_version_is_marked(
     name = arguments[0]
     assert mark in run(name, "--help").stdout
     assert run(*arguments).stderr.startswith(f"semanticrecall: `{name}`: ")
-    recall = " ".join(re.sub("[│─]", "", run("recall", "--help").stdout).split())
-    assert "(lexical and hybrid: not in this version.)" in recall
 
 
 def test_what_to_install_depends_on_the_command() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -20,8 +21,9 @@ from semanticrecall import (
     assistant,
     user,
 )
+from semanticrecall.answers import recall_result
 from semanticrecall.v1 import recall_pb2, types_pb2
-from support.fake_sidecar import NOT_SERVING, Shelf, fake_sidecar
+from support.fake_sidecar import NOT_SERVING, Shelf, explained, fake_sidecar
 
 EVERYTHING = Message(
     role=Role.TOOL,
@@ -121,7 +123,11 @@ def test_every_option_of_recall_reaches_the_wire(memory: RecallClient, shelf: Sh
         create_time_from=datetime(2024, 1, 1, tzinfo=UTC),
         create_time_to=datetime(2024, 1, 2, tzinfo=UTC),
         exclude_message_ids=["x", "y"],
-        ranking=sr.Ranking(sr.Mode.DENSE, 0.5, timedelta(days=1), 0.25),
+        mode=sr.Mode.DENSE,
+        recency_weight=0.5,
+        recency_half_life=timedelta(days=1),
+        diversity=0.25,
+        near_duplicate_cosine=0.75,
         max_tokens=100,
         context_format=sr.ContextFormat.NONE,
         context_other_threads_only=True,
@@ -141,7 +147,12 @@ def test_every_option_of_recall_reaches_the_wire(memory: RecallClient, shelf: Sh
         threshold=-0.25,
         roles=[types_pb2.ROLE_USER, types_pb2.ROLE_TOOL],
         exclude_message_ids=["x", "y"],
-        ranking=recall_pb2.Ranking(mode=types_pb2.MODE_DENSE, recency_weight=0.5, diversity=0.25),
+        ranking=recall_pb2.Ranking(
+            mode=types_pb2.MODE_DENSE,
+            recency_weight=0.5,
+            diversity=0.25,
+            near_duplicate_cosine=0.75,
+        ),
         max_tokens=100,
         context_format=types_pb2.CONTEXT_NONE,
         context_other_threads_only=True,
@@ -159,6 +170,85 @@ def test_every_option_of_recall_reaches_the_wire(memory: RecallClient, shelf: Sh
     named = {descriptor.name for descriptor, _ in expected.ListFields()}
     not_options = {"request_id", "timeout_ms"}
     assert named | not_options == {f.name for f in recall_pb2.RecallRequest.DESCRIPTOR.fields}
+    ranked = {descriptor.name for descriptor, _ in expected.ranking.ListFields()}
+    assert ranked == {f.name for f in recall_pb2.Ranking.DESCRIPTOR.fields}
+
+
+def test_everything_of_an_answer_is_read() -> None:
+    """Every field that an answer has on the wire is set, and comes out where it belongs."""
+    explain = explained(0.5, 7)
+    wire = recall_pb2.RecallResponse(
+        request_id="r",
+        context_text="context",
+        messages=[
+            recall_pb2.RecalledMessage(
+                message=types_pb2.Message(id="m", role=types_pb2.ROLE_USER, text="x"),
+                hit=True,
+                score=0.5,
+                rank=1,
+                explain=explain,
+                group_state=types_pb2.GROUP_STATE_WHOLE,
+                relevance=2.5,
+                lexical_only=True,
+                text_cut=True,
+            )
+        ],
+        excluded=[
+            recall_pb2.ExcludedCandidate(
+                message_id="e",
+                thread_id="t",
+                reason=recall_pb2.EXCLUDED_REASON_NEAR_DUPLICATE,
+                rank=9,
+                relevance=1.5,
+                explain=explain,
+                near_duplicate_of="m",
+            )
+        ],
+    )
+    for number, field in enumerate(recall_pb2.RecallTimings.DESCRIPTOR.fields, 1):
+        setattr(wire.info.timings, field.name, number)
+    for name in ("tokens", "context_tokens", "messages_dropped_for_tokens"):
+        setattr(wire.info, name, len(name))
+    result = recall_result(wire)
+    (hit,), (excluded,) = result.messages, result.excluded
+    assert (hit.score, hit.rank, hit.relevance) == (0.5, 1, 2.5)
+    assert (hit.lexical_only, hit.text_cut, hit.group_state) == (True, True, sr.GroupState.WHOLE)
+    named = {f.name: getattr(explain, f.name) for f in recall_pb2.Explain.DESCRIPTOR.fields}
+    assert hit.explain is not None
+    assert dataclasses.asdict(hit.explain) == named
+    assert dataclasses.asdict(excluded) == {
+        "message_id": "e",
+        "thread_id": "t",
+        "reason": sr.ExcludedReason.NEAR_DUPLICATE,
+        "rank": 9,
+        "relevance": 1.5,
+        "explain": named,
+        "near_duplicate_of": "m",
+    }
+    assert dataclasses.asdict(result.info.timings) == {
+        field.name: number
+        for number, field in enumerate(recall_pb2.RecallTimings.DESCRIPTOR.fields, 1)
+    }
+    info = result.info
+    assert (info.tokens, info.context_tokens, info.messages_dropped_for_tokens) == (6, 14, 27)
+    bare = recall_result(recall_pb2.RecallResponse(messages=[recall_pb2.RecalledMessage()]))
+    assert (bare[0].score, bare[0].relevance, bare[0].explain) == (None, None, None)
+    assert bare.excluded == ()
+
+
+def test_what_the_sidecar_explains_arrives_by_every_way(memory: RecallClient) -> None:
+    memory.index("u", "t", [user("red", id="a"), user("red green", id="b")])
+    with memory.recall_stream() as session:
+        answers = [
+            memory.recall("u", "red green", top_k=1, explain=True),
+            session.recall("u", "red green", top_k=1, explain=True),
+        ]
+    for result in answers:
+        assert [(m.message.id, m.relevance) for m in result.hits] == [("b", 2.0)]
+        assert [(e.message_id, e.rank, e.relevance) for e in result.excluded] == [("a", 2, 1.0)]
+        assert result.hits[0].explain is not None
+        assert (result.hits[0].explain.bm25, result.excluded[0].explain.bm25) == (2.5, 2.5)
+    assert memory.recall("u", "red green", top_k=1).excluded == ()
 
 
 def test_options_that_are_not_given_are_not_sent(memory: RecallClient, shelf: Shelf) -> None:

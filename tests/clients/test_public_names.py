@@ -14,13 +14,14 @@ from semanticrecall.v1 import recall_pb2, types_pb2
 
 NAMES = """
 AlreadyExistsError AsyncRecallClient AsyncRecallSession CacheStats CancelledError ClientOptions
-ContextFormat DeadlineExceededError EmbedResult EmbedRole Embedding Explain
-FailedPreconditionError FieldViolation Finding ForgetResult GroupState IndexBatch IndexResult
-InternalError InvalidArgumentError ListOptions Message MessageFields MessageOutcome Mode
-NotFoundError PermissionDeniedError Ranking RecallClient RecallInfo RecallOptions RecallResult
-RecallSession RecallTimings RecalledMessage ReembedProgress ResourceExhaustedError Role Scope
-SemanticRecallError Snapshot SnapshotStats Stats Status ThreadSummary Tls UnauthenticatedError
-UnavailableError UnimplementedError VerifySummary Wait WhyEmpty assistant system tool user
+ContextFormat DeadlineExceededError EmbedResult EmbedRole Embedding ExcludedCandidate
+ExcludedReason Explain FailedPreconditionError FieldViolation Finding ForgetResult GroupState
+IndexBatch IndexResult InternalError InvalidArgumentError ListOptions Message MessageFields
+MessageOutcome Mode NotFoundError PermissionDeniedError RecallClient RecallInfo RecallOptions
+RecallResult RecallSession RecallTimings RecalledMessage ReembedProgress ResourceExhaustedError
+Role Scope SemanticRecallError Snapshot SnapshotStats Stats Status ThreadSummary Tls
+UnauthenticatedError UnavailableError UnimplementedError VerifySummary Wait WhyEmpty assistant
+system tool user
 """
 
 METHODS = """
@@ -66,6 +67,7 @@ def test_results_are_frozen() -> None:
         (sr.Status, types_pb2.Status, "STATUS_"),
         (sr.GroupState, types_pb2.GroupState, "GROUP_STATE_"),
         (sr.WhyEmpty, recall_pb2.WhyEmpty, "WHY_EMPTY_"),
+        (sr.ExcludedReason, recall_pb2.ExcludedReason, "EXCLUDED_REASON_"),
         (sr.EmbedRole, recall_pb2.EmbedRole, "EMBED_ROLE_"),
         (sr.ContextFormat, types_pb2.ContextFormat, "CONTEXT_"),
     ],

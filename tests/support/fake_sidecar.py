@@ -133,14 +133,48 @@ def answer(shelf: Shelf, request: recall_pb2.RecallRequest) -> recall_pb2.Recall
         for message in shelf.of_resource(request.resource_id, thread_id)
         if asked
     ]
-    found = sorted((s for s in scored if s[0] > 0), key=lambda s: -s[0])[: request.top_k or 4]
+    ranked = sorted((s for s in scored if s[0] > 0), key=lambda s: -s[0])
+    found, behind = ranked[: request.top_k or 4], ranked[request.top_k or 4 :]
     response = recall_pb2.RecallResponse(request_id=request.request_id)
     for rank, (score, message) in enumerate(found, 1):
-        response.messages.add(message=message, hit=True, score=score, rank=rank)
+        explain = explained(score, rank) if request.explain else None
+        response.messages.add(
+            message=message, hit=True, score=score, rank=rank, relevance=2 * score, explain=explain
+        )
+    for rank, (score, message) in enumerate(behind if request.explain else (), len(found) + 1):
+        response.excluded.add(
+            message_id=message.id,
+            thread_id=message.thread_id,
+            reason=recall_pb2.EXCLUDED_REASON_NEAR_DUPLICATE,
+            rank=rank,
+            relevance=2 * score,
+            explain=explained(score, rank),
+            near_duplicate_of=found[0][1].id,
+        )
     if not found:
         response.info.why_empty = recall_pb2.WHY_EMPTY_NO_QUERY
     response.info.timings.total_us = 1500
     return response
+
+
+def explained(score: float, rank: int) -> recall_pb2.Explain:
+    """Numbers that all differ, so that one in the place of another is seen."""
+    return recall_pb2.Explain(
+        cosine=score,
+        dense_rank=rank,
+        chunk=20,
+        chunks=21,
+        bm25=2.5,
+        bm25_in_context=3.5,
+        lexical_rank=22,
+        dense_part=0.125,
+        lexical_part=0.25,
+        context_part=0.375,
+        neighbour_part=0.5,
+        author_part=0.625,
+        recency_part=0.75,
+        diversity_part=-0.875,
+    )
 
 
 class FakeRecall(RecallServiceServicer):

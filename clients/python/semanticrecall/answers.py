@@ -15,6 +15,7 @@ def recall_result(wire: recall_pb2.RecallResponse) -> results.RecallResult:
         context_text=wire.context_text,
         info=_recall_info(wire.info),
         request_id=wire.request_id,
+        excluded=tuple(_excluded(candidate) for candidate in wire.excluded),
     )
 
 
@@ -26,6 +27,21 @@ def _recalled(wire: recall_pb2.RecalledMessage) -> results.RecalledMessage:
         rank=wire.rank,
         group_state=values.GroupState(wire.group_state),
         explain=_explain(wire.explain) if wire.HasField("explain") else None,
+        relevance=wire.relevance if wire.HasField("relevance") else None,
+        lexical_only=wire.lexical_only,
+        text_cut=wire.text_cut,
+    )
+
+
+def _excluded(wire: recall_pb2.ExcludedCandidate) -> results.ExcludedCandidate:
+    return results.ExcludedCandidate(
+        message_id=wire.message_id,
+        thread_id=wire.thread_id,
+        reason=values.ExcludedReason(wire.reason),
+        rank=wire.rank,
+        relevance=wire.relevance,
+        explain=_explain(wire.explain),
+        near_duplicate_of=wire.near_duplicate_of,
     )
 
 
@@ -35,6 +51,16 @@ def _explain(wire: recall_pb2.Explain) -> results.Explain:
         dense_rank=wire.dense_rank,
         chunk=wire.chunk,
         chunks=wire.chunks,
+        bm25=wire.bm25,
+        bm25_in_context=wire.bm25_in_context,
+        lexical_rank=wire.lexical_rank,
+        dense_part=wire.dense_part,
+        lexical_part=wire.lexical_part,
+        context_part=wire.context_part,
+        neighbour_part=wire.neighbour_part,
+        author_part=wire.author_part,
+        recency_part=wire.recency_part,
+        diversity_part=wire.diversity_part,
     )
 
 
@@ -55,6 +81,7 @@ def _recall_info(wire: recall_pb2.RecallInfo) -> results.RecallInfo:
             search_us=spent.search_us,
             fetch_us=spent.fetch_us,
             render_us=spent.render_us,
+            lexical_us=spent.lexical_us,
         ),
         candidates=wire.candidates,
         searchable=wire.searchable,
@@ -65,6 +92,9 @@ def _recall_info(wire: recall_pb2.RecallInfo) -> results.RecallInfo:
         absent_group_ids=tuple(wire.absent_group_ids),
         messages_dropped=wire.messages_dropped,
         answer_cache_hit=wire.answer_cache_hit,
+        tokens=wire.tokens,
+        context_tokens=wire.context_tokens,
+        messages_dropped_for_tokens=wire.messages_dropped_for_tokens,
     )
 
 
@@ -151,6 +181,8 @@ def stats(wire: admin_pb2.GetStatsResponse) -> results.Stats:
             damaged=snapshots.damaged,
             failures=snapshots.failures,
         ),
+        lexical_partitions_loaded=wire.lexical_partitions_loaded,
+        lexical_bytes=wire.lexical_bytes,
     )
 
 

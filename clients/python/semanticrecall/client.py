@@ -125,7 +125,6 @@ class RecallClient:
         Raises:
             FailedPreconditionError: `query_embedding` does not fit the model, or `read_token` is
                 another store's.
-            UnimplementedError: an option is of a part that this server does not have.
         """
         request = requests.recall_request(resource_id, query, options)
         try:

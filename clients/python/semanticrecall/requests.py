@@ -45,8 +45,7 @@ def recall_request(
         request.message_range.CopyFrom(recall_pb2.MessageRange(before=before, after=after))
     if "filter" in given:
         request.filter.CopyFrom(struct(given["filter"], "filter"))
-    if "ranking" in given:
-        request.ranking.CopyFrom(_ranking(given["ranking"]))
+    _set_ranking(request, given)
     _set_enums(request, given)
     _set_times_and_roles(request, given)
     return request
@@ -84,19 +83,16 @@ def _set_times_and_roles(
         request.roles.extend(cast("list[types_pb2.Role]", roles))
 
 
-def _ranking(ranking: object) -> recall_pb2.Ranking:
-    if not isinstance(ranking, values.Ranking):
-        raise InvalidArgumentError.of("ranking", 'must be a Ranking, e.g. Ranking(mode="dense")')
-    mode = arguments.member(values.Mode, ranking.mode, "ranking.mode")
-    wire = recall_pb2.Ranking(
-        mode=cast("types_pb2.Mode", mode),
-        recency_weight=arguments.number(ranking.recency_weight, "ranking.recency_weight"),
-        diversity=arguments.number(ranking.diversity, "ranking.diversity"),
-    )
-    if ranking.recency_half_life is not None:
-        half_life = arguments.duration(ranking.recency_half_life, "ranking.recency_half_life")
-        wire.recency_half_life.FromTimedelta(half_life)
-    return wire
+def _set_ranking(request: recall_pb2.RecallRequest, given: Mapping[str, object]) -> None:
+    if "mode" in given:
+        mode = arguments.member(values.Mode, given["mode"], "mode")
+        request.ranking.mode = cast("types_pb2.Mode", mode)
+    for name in ("recency_weight", "diversity", "near_duplicate_cosine"):
+        if name in given:
+            setattr(request.ranking, name, arguments.number(given[name], name))
+    if "recency_half_life" in given:
+        half_life = arguments.duration(given["recency_half_life"], "recency_half_life")
+        request.ranking.recency_half_life.FromTimedelta(half_life)
 
 
 @refusing

@@ -8,23 +8,42 @@ from datetime import datetime
 from typing import overload
 
 from .errors import InvalidArgumentError, SemanticRecallError
-from .values import GroupState, Message, Mode, Scope, Status, WhyEmpty
+from .values import ExcludedReason, GroupState, Message, Mode, Scope, Status, WhyEmpty
 
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """Why a hit ranks where it does.
+    """Why a hit ranks where it does. Its relevance is the sum of the parts.
 
     Attributes:
-        cosine: of the message's best vector; None where it has none.
-        dense_rank: rank among dense candidates, from 1.
+        cosine: of the message's best vector; None where it has none, or nobody asked for it.
+        dense_rank: rank among dense candidates, from 1; 0 where it is not among them.
         chunk, chunks: which part of the message matched (from 0), and of how many.
+        bm25: of the message's own words; 0 where it has no word of the query.
+        bm25_in_context: of the message before it and this one, as one text.
+        lexical_rank: rank among lexical candidates, from 1; 0 where it is not among them.
+        dense_part: what the cosine adds to the relevance.
+        lexical_part, context_part: what its own words add, and those together with the words of
+            the message before.
+        neighbour_part: what the better of its neighbours in the thread adds.
+        author_part: what it adds that the query names the message's author.
+        recency_part, diversity_part: what recency adds or takes away, and diversity takes away.
     """
 
     cosine: float | None
     dense_rank: int
     chunk: int
     chunks: int
+    bm25: float = 0.0
+    bm25_in_context: float = 0.0
+    lexical_rank: int = 0
+    dense_part: float = 0.0
+    lexical_part: float = 0.0
+    context_part: float = 0.0
+    neighbour_part: float = 0.0
+    author_part: float = 0.0
+    recency_part: float = 0.0
+    diversity_part: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +53,14 @@ class RecalledMessage:
     Attributes:
         message: as indexed.
         hit: True: found by the query. False: a neighbour, or a member of a hit's group.
-        score: cosine of a hit; None for others.
+        score: cosine of a hit; None for others, and for hits that are `lexical_only`.
         rank: 1 for the best hit; 0 for others.
         group_state: whether the message's group is whole.
         explain: hits only, where it was asked for.
+        relevance: what hits are ordered by, higher is better; None for others. It is comparable
+            within one answer only.
+        lexical_only: found by its words alone: it has no vector yet, or the mode asks for none.
+        text_cut: the text is only the beginning that fits `max_tokens`; it has no payload.
     """
 
     message: Message
@@ -46,11 +69,35 @@ class RecalledMessage:
     rank: int
     group_state: GroupState = GroupState.UNSPECIFIED
     explain: Explain | None = None
+    relevance: float | None = None
+    lexical_only: bool = False
+    text_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludedCandidate:
+    """A candidate that is not in the answer, and why.
+
+    Attributes:
+        message_id, thread_id: which message.
+        reason: why it is not there.
+        rank: it had before anything was left out, from 1.
+        relevance, explain: as for hits.
+        near_duplicate_of: id of the hit that says nearly the same, where that is the reason.
+    """
+
+    message_id: str
+    thread_id: str
+    reason: ExcludedReason
+    rank: int
+    relevance: float
+    explain: Explain
+    near_duplicate_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RecallTimings:
-    """Where the time went on the server, in microseconds."""
+    """Where the time went on the server, in microseconds; `lexical_us` is part of `search_us`."""
 
     total_us: int = 0
     queue_us: int = 0
@@ -58,6 +105,7 @@ class RecallTimings:
     search_us: int = 0
     fetch_us: int = 0
     render_us: int = 0
+    lexical_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +123,7 @@ class RecallInfo:
         timings: see `RecallTimings`.
         candidates: messages that passed scope, filter and exclusions.
         searchable, pending: messages of the resource that can be found, and that cannot yet.
-        exact: the hits are exactly the best `top_k`.
+        exact: the hits are exactly those that scoring every message would give.
         unknown_filter_keys: filter keys that no message of the resource carries; all of them
             where the resource has no messages.
         index_identity: which vectors: model, revision, dimensions, arithmetic.
@@ -83,6 +131,8 @@ class RecallInfo:
         messages_dropped: messages left out to keep the answer below the server's limit.
         answer_cache_hit: asked before, and nothing of the resource has changed since: the answer
             given then, without a search.
+        tokens, context_tokens: of the messages, and of `context_text`; with `max_tokens` only.
+        messages_dropped_for_tokens: messages left out or cut to keep within `max_tokens`.
     """
 
     scope_used: Scope = Scope.UNSPECIFIED
@@ -102,6 +152,9 @@ class RecallInfo:
     absent_group_ids: tuple[str, ...] = ()
     messages_dropped: int = 0
     answer_cache_hit: bool = False
+    tokens: int = 0
+    context_tokens: int = 0
+    messages_dropped_for_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +168,7 @@ class RecallResult(Sequence[RecalledMessage]):
         degraded: "" normally. Otherwise the sidecar gave no answer, the client failed open, and
             this says why (e.g. "UNREACHABLE", "DEADLINE_EXCEEDED", "QUEUE_FULL").
         request_id: the request's.
+        excluded: what is not in the answer, and why, the best first; with `explain` only.
     """
 
     messages: tuple[RecalledMessage, ...]
@@ -122,6 +176,7 @@ class RecallResult(Sequence[RecalledMessage]):
     info: RecallInfo = RecallInfo()
     degraded: str = ""
     request_id: str = ""
+    excluded: tuple[ExcludedCandidate, ...] = ()
 
     @property
     def hits(self) -> tuple[RecalledMessage, ...]:
@@ -293,6 +348,9 @@ class Stats:
         resident_bytes: memory of the server's process.
         index_identity: which vectors: model, revision, dimensions, arithmetic.
         device: where the model runs: "cpu" or "cuda".
+        partitions_loaded, lexical_partitions_loaded: resources whose vectors, and whose words, are
+            in memory.
+        lexical_bytes: memory that those words take.
     """
 
     messages: int
@@ -309,6 +367,8 @@ class Stats:
     server_version: str = ""
     uptime_seconds: float = 0.0
     snapshots: SnapshotStats = SnapshotStats()
+    lexical_partitions_loaded: int = 0
+    lexical_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

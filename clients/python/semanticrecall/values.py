@@ -51,7 +51,10 @@ class Scope(WireEnum):
 
 
 class Mode(WireEnum):
-    """How candidates are ranked. Default: the best that the server has."""
+    """How candidates are ranked. Default: HYBRID, by meaning and by words.
+
+    DENSE: by the cosine of vectors alone. LEXICAL: by words alone; hits have no score.
+    """
 
     UNSPECIFIED = 0
     DENSE = 1
@@ -104,6 +107,22 @@ class WhyEmpty(WireEnum):
     NO_MESSAGES = 2
     FILTERED = 3
     BELOW_THRESHOLD = 4
+    NO_WORDS = 5
+
+
+class ExcludedReason(WireEnum):
+    """Why a candidate is not in an answer; see `ExcludedCandidate`."""
+
+    UNSPECIFIED = 0
+    TOP_K = 1
+    BELOW_THRESHOLD = 2
+    NO_VECTOR = 3
+    NEAR_DUPLICATE = 4
+    DIVERSITY = 5
+    TOKENS = 6
+    ANSWER_SIZE = 7
+    CONDITIONS = 8
+    CHANGED = 9
 
 
 class EmbedRole(WireEnum):
@@ -205,50 +224,46 @@ def tool(text: str, **fields: Unpack[MessageFields]) -> Message:
     return Message(Role.TOOL, text, **fields)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """How candidates are ranked.
-
-    Attributes:
-        mode: default: the best that the server has.
-        recency_weight: 0 to 1. Default 0 (off).
-        recency_half_life: age at which recency has halved. Default: 7 days.
-        diversity: 0 to 1. Default 0 (off).
-    """
-
-    mode: Mode | str = Mode.UNSPECIFIED
-    recency_weight: float = 0.0
-    recency_half_life: timedelta | None = None
-    diversity: float = 0.0
-
-
 class RecallOptions(TypedDict, total=False):
     """Keywords of `recall`. All are optional; None is as if it were not given.
 
     An enum's value may be given by its name, in any case: `scope="thread"`, `roles=["user"]`.
     Write them out, or keep them: `usual: RecallOptions = {"top_k": 8}`, `recall(..., **usual)`.
+    What breaks its limit raises InvalidArgumentError, which names it (`violations`).
 
     Attributes:
         thread_id: the conversation the caller is in. Required for `Scope.THREAD`.
         scope: default `Scope.RESOURCE`: all threads of the resource.
         top_k: how many messages to find, 1 to 1,000. Default 4.
         message_range: neighbours (before, after) of each hit, 0 to 50. Default (1, 1).
-        threshold: least cosine of a hit, -1 to 1. Default: none.
+        threshold: least cosine of a hit, -1 to 1, in every mode. Default: none. A message that has
+            no vector yet is then no hit.
         filter: condition on `Message.metadata`, e.g. `{"project": "A", "age": {"$gte": 3}}`.
         roles: only messages of these roles are hits.
         create_time_from, create_time_to: only messages in this half-open interval are hits.
         exclude_message_ids: messages already in the prompt: never hits, never neighbours.
-        ranking: see `Ranking`.
-        max_tokens: most tokens of recalled text. Default 0: no budget.
+        mode: how candidates are ranked; see `Mode`. Default "hybrid".
+        alternative_queries: other phrasings of the query, at most 16; a message is worth the mean
+            over all. Default: none.
+        recency_weight: how much newer messages are preferred, 0 to 1. Default 0: not at all.
+        recency_half_life: age at which recency has halved: a timedelta, positive, at most 36,500
+            days. Default: 7 days. Used only with `recency_weight`.
+        diversity: how much hits that resemble a better one are put behind others, 0 to 1.
+            Default 0: not at all.
+        near_duplicate_cosine: leave out a hit whose vector has at least this cosine with that of a
+            better one, above 0, at most 1 (e.g. 0.98). Default: leave out none.
+        max_tokens: most tokens of the messages, and of `context_text`, 1 to 1,000,000, counted
+            with the server's model. Neighbours are dropped before hits, lower hits before higher
+            ones. Default 0: no budget.
         context_format: how `RecallResult.context_text` is written.
         context_other_threads_only: leave messages of `thread_id` out of `context_text`, for callers
             that put those into the prompt themselves.
         time_zone: IANA name for the dates in it. Default "UTC".
-        explain: fill `RecalledMessage.explain`.
+        explain: fill `RecalledMessage.explain` and `RecallResult.excluded`. Default False.
         read_token: of an `IndexResult` of this resource: wait until that call's messages are
             searchable.
-        query_embedding: the query's vector, instead of a query text.
-        alternative_queries: more phrasings of the query.
+        query_embedding: the query's vector, in place of that of the query text. Without a text
+            there are no words to look for.
     """
 
     thread_id: str
@@ -261,7 +276,12 @@ class RecallOptions(TypedDict, total=False):
     create_time_from: datetime
     create_time_to: datetime
     exclude_message_ids: Sequence[str]
-    ranking: Ranking
+    mode: Mode | str
+    alternative_queries: Sequence[str]
+    recency_weight: float
+    recency_half_life: timedelta
+    diversity: float
+    near_duplicate_cosine: float
     max_tokens: int
     context_format: ContextFormat | str
     context_other_threads_only: bool
@@ -269,7 +289,6 @@ class RecallOptions(TypedDict, total=False):
     explain: bool
     read_token: str
     query_embedding: Sequence[float]
-    alternative_queries: Sequence[str]
 
 
 class ListOptions(TypedDict, total=False):

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import typer
 
 from .. import __version__
-from . import care, demo, files, forgetting, load, memory
+from . import care, demo, files, forgetting, load, memory, recalling
 from .help import Group
 from .plugins import plugins, run_plugin
 
@@ -67,6 +67,7 @@ def _add_plugin(found: EntryPoint) -> None:
 
 
 demo.register(app)
+recalling.register(app)
 memory.register(app)
 forgetting.register(app)
 files.register(app)

@@ -45,7 +45,8 @@ def stats(flags: StatsFlags) -> None:
             "resources": found.resources,
             "database on disk": bytes_shown(found.disk_bytes),
             "in memory": bytes_shown(found.resident_bytes),
-            "partitions loaded": found.partitions_loaded,
+            "partitions loaded": f"{found.partitions_loaded:,}; words of "
+            f"{found.lexical_partitions_loaded:,}, {bytes_shown(found.lexical_bytes)}",
             "embedding cache": f"{cache.entries:,} vectors, {bytes_shown(cache.bytes)}, "
             f"{cache.hits / asked if asked else 0:.0%} of {asked:,} look-ups found; "
             f"on disk {cache.disk_entries:,} vectors, {bytes_shown(cache.disk_bytes)}",

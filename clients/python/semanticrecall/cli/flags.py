@@ -283,6 +283,14 @@ _FLAG_NAMES = {
     "roles": "role",
     "exclude_message_ids": "exclude",
     "ranking.mode": "mode",
+    "alternative_queries": "also",
+    "recency_weight": "recency",
+    "ranking.recency_weight": "recency",
+    "recency_half_life": "half_life",
+    "ranking.recency_half_life": "half_life",
+    "ranking.diversity": "diversity",
+    "near_duplicate_cosine": "near_duplicates",
+    "ranking.near_duplicate_cosine": "near_duplicates",
     "token": "token_file",
     "tls": "tls_ca_file",
 }
@@ -290,7 +298,8 @@ _FLAG_NAMES = {
 
 def flag_of(kind: type[Flags], field: str) -> str:
     """What the command line calls a field of the contract; the field itself where it has none."""
-    name = _FLAG_NAMES.get(field, field)
+    whole = field.partition("[")[0]  # of a list the flag is repeated
+    name = _FLAG_NAMES.get(whole, whole)
     hint = typing.get_type_hints(kind, include_extras=True).get(name)
     for declared in getattr(hint, "__metadata__", ()):
         if isinstance(declared, OptionInfo):

@@ -11,7 +11,7 @@ import typer
 from ..client import RecallClient
 from ..results import ForgetResult
 from .flags import EXIT_ERROR, TimedFlags, command
-from .memory import PANEL, Resource, Thread
+from .message_flags import PANEL, Resource, Thread
 from .output import plain
 
 

@@ -1,4 +1,4 @@
-"""Commands that work with what is remembered: index, recall, forget, history and the like."""
+"""Commands that work with what is remembered: index, history, threads and the like."""
 
 from __future__ import annotations
 
@@ -7,69 +7,29 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from ..values import (
-    ContextFormat,
-    EmbedRole,
-    JsonValue,
-    ListOptions,
-    Message,
-    MessageFields,
-    Mode,
-    Ranking,
-    RecallOptions,
-    Role,
-    Scope,
-)
+from ..values import EmbedRole, ListOptions, Message, MessageFields
 from .flags import EXIT_IN_PART, Flags, TimedFlags, command
+from .message_flags import (
+    PANEL,
+    Resource,
+    RoleName,
+    Roles,
+    Since,
+    Thread,
+    Until,
+    json_object,
+    roles_named,
+)
 from .output import Output, plain
-from .recalled import excerpt, show_recall, writer
+from .recalled import excerpt, writer
 
-PANEL = "Memory"
 STDIN_BYTES_MAX = 262_144
 HISTORY_DEFAULT = 20
-
-Resource = Annotated[str, typer.Argument(help="Whose memory, e.g. a user's id.")]
-Thread = Annotated[str, typer.Option("--thread", "-t", help="The conversation.")]
-Since = Annotated[str, typer.Option(help="Only messages at or after this time.")]
-Until = Annotated[str, typer.Option(help="Only messages before this time.")]
-
-
-class RoleName(StrEnum):
-    """Roles by their names."""
-
-    USER = "user"
-    ASSISTANT = "assistant"
-    SYSTEM = "system"
-    TOOL = "tool"
-
-
-Roles = Annotated[
-    list[RoleName],
-    typer.Option(
-        "--role",
-        metavar="ROLE",
-        help="Only this role: user, assistant, system or tool. Repeatable.",
-    ),
-]
-
-
-def _roles(names: Iterable[RoleName]) -> list[Role]:
-    return [Role[name.name] for name in names]
-
-
-def _object(text: str, flag: str) -> dict[str, JsonValue]:
-    try:
-        parsed: object = json.loads(text)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise typer.BadParameter(f'{flag} must be a JSON object, e.g. \'{{"project": "A"}}\'')
-    return cast("dict[str, JsonValue]", parsed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +60,9 @@ def index(flags: IndexFlags) -> None:
     if flags.time:
         fields["create_time"] = flags.moment(flags.time)
     if flags.metadata:
-        fields["metadata"] = _object(flags.metadata, "--metadata")
+        fields["metadata"] = json_object(flags.metadata, "--metadata")
     said = [_stdin() if text == "-" else text for text in flags.texts]
-    messages = [Message(_roles([flags.role])[0], text, **fields) for text in said]
+    messages = [Message(roles_named([flags.role])[0], text, **fields) for text in said]
     with flags.client() as memory:
         result = memory.index(flags.resource, flags.thread, messages)
     output = flags.output
@@ -130,94 +90,6 @@ def _stdin() -> str:
         raise typer.BadParameter("stdin is not UTF-8") from None
 
 
-class ContextName(StrEnum):
-    """Context formats by their names."""
-
-    NONE = "none"
-    DEFAULT = "default"
-    MASTRA = "mastra"
-
-
-class ModeName(StrEnum):
-    """Ranking modes by their names."""
-
-    DENSE = "dense"
-    LEXICAL = "lexical"
-    HYBRID = "hybrid"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecallFlags(TimedFlags):
-    """Flags of `recall`."""
-
-    resource: Resource
-    query: Annotated[str, typer.Argument(help="What to look for, in any words.")]
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="How many to find.", min=1)] = 4
-    before: Annotated[int, typer.Option(help="Neighbours before each hit.", min=0)] = 1
-    after: Annotated[int, typer.Option(help="Neighbours after each hit.", min=0)] = 1
-    thread: Thread = ""
-    this_thread: Annotated[
-        bool, typer.Option("--this-thread", help="Search only the conversation of --thread.")
-    ] = False
-    threshold: Annotated[
-        float | None, typer.Option(help="Least score of a hit, -1 to 1.", min=-1, max=1)
-    ] = None
-    filter: Annotated[
-        str, typer.Option(help='Condition on metadata, e.g. \'{"project": {"$in": ["A"]}}\'.')
-    ] = ""
-    role: Roles = field(default_factory=list[RoleName])
-    since: Since = ""
-    until: Until = ""
-    exclude: Annotated[
-        list[str], typer.Option(metavar="ID", help="Id of a message to leave out. Repeatable.")
-    ] = field(default_factory=list[str])
-    mode: Annotated[
-        ModeName | None,
-        typer.Option(help="How to rank: dense. (lexical and hybrid: not in this version.)"),
-    ] = None
-    context: Annotated[
-        ContextName, typer.Option(help="Print the text for a prompt, written like this.")
-    ] = ContextName.NONE
-
-
-def recall(flags: RecallFlags) -> None:
-    """Find the messages that matter to a query, with their neighbours."""
-    if flags.this_thread and not flags.thread:
-        raise typer.BadParameter("--this-thread needs --thread")
-    with flags.client() as memory:
-        result = memory.recall(flags.resource, flags.query, **_recall_options(flags))
-    if flags.output.as_json:
-        flags.output.json(result)
-    elif flags.context is not ContextName.NONE:
-        sys.stdout.write(plain(result.context_text) + "\n" if result.context_text else "")
-    else:
-        show_recall(flags.output, result, flags.query)
-
-
-def _recall_options(flags: RecallFlags) -> RecallOptions:
-    options: RecallOptions = {
-        "top_k": flags.top_k,
-        "message_range": (flags.before, flags.after),
-        "thread_id": flags.thread,
-        "scope": Scope.THREAD if flags.this_thread else Scope.UNSPECIFIED,
-        "roles": _roles(flags.role),
-        "exclude_message_ids": list(flags.exclude),
-        "context_format": ContextFormat[flags.context.name],
-        "time_zone": flags.time_zone,
-    }
-    if flags.threshold is not None:
-        options["threshold"] = flags.threshold
-    if flags.filter:
-        options["filter"] = _object(flags.filter, "--filter")
-    if flags.since:
-        options["create_time_from"] = flags.moment(flags.since)
-    if flags.until:
-        options["create_time_to"] = flags.moment(flags.until)
-    if flags.mode is not None:
-        options["ranking"] = Ranking(mode=Mode[flags.mode.name])
-    return options
-
-
 @dataclass(frozen=True, kw_only=True)
 class HistoryFlags(TimedFlags):
     """Flags of `history`."""
@@ -235,7 +107,7 @@ class HistoryFlags(TimedFlags):
 
 def history(flags: HistoryFlags) -> None:
     """Show messages in the order they were said (JSON Lines with --format json)."""
-    options: ListOptions = {"thread_id": flags.thread, "roles": _roles(flags.role)}
+    options: ListOptions = {"thread_id": flags.thread, "roles": roles_named(flags.role)}
     if flags.since:
         options["create_time_from"] = flags.moment(flags.since)
     if flags.until:
@@ -395,18 +267,6 @@ def register(app: typer.Typer) -> None:
         echo "a long text" | semanticrecall index user-42 kitchen -
         """,
     )(index)
-    command(
-        app,
-        "recall",
-        panel=PANEL,
-        examples="""
-        semanticrecall recall user-42 "What can Rex not eat?"
-        semanticrecall recall user-42 "plans for the move" -k 8 --role user
-        semanticrecall recall user-42 "the bug" --since 2024-01-01 --format json
-        semanticrecall recall user-42 "the bug" --filter '{"project": "A"}'
-        semanticrecall recall user-42 "the bug" --context default > prompt.txt
-        """,
-    )(recall)
     command(
         app,
         "history",

@@ -25,6 +25,7 @@ _WHY_EMPTY = {
     WhyEmpty.NO_MESSAGES: "there is nothing to search here yet",
     WhyEmpty.FILTERED: "scope, filter, roles, times and exclusions left nothing",
     WhyEmpty.BELOW_THRESHOLD: "nothing is as close as the threshold asks",
+    WhyEmpty.NO_WORDS: "no message has a word of the query",
 }
 
 
@@ -33,11 +34,16 @@ def show_recall(output: Output, result: RecallResult, query: str) -> None:
     if result.messages:
         output.console.print(recalled_messages(output, result, query))
     else:
-        why = _WHY_EMPTY.get(result.info.why_empty, "nothing was found")
-        best = result.info.best_score
-        closest = "" if best is None else f" (closest: {best:.3f})"
-        output.console.print(f"No memories: {why}{closest}.")
+        show_why_empty(output, result)
     show_cost(output, result)
+
+
+def show_why_empty(output: Output, result: RecallResult) -> None:
+    """Say why there are no messages, and how close the closest was."""
+    why = _WHY_EMPTY.get(result.info.why_empty, "nothing was found")
+    best = result.info.best_score
+    closest = "" if best is None else f" (closest: {best:.3f})"
+    output.console.print(f"No memories: {why}{closest}.")
 
 
 def recalled_messages(output: Output, result: RecallResult, query: str) -> Group:
@@ -130,6 +136,10 @@ def _cost(result: RecallResult) -> list[str]:
         parts.append(f"{info.pending:,} not searchable yet")
     if info.query_truncated:
         parts.append("the query was cut to the model's window")
+    if info.tokens or info.context_tokens:
+        parts.append(f"{info.tokens:,} tokens, {info.context_tokens:,} as context")
+    if info.messages_dropped_for_tokens:
+        parts.append(f"{info.messages_dropped_for_tokens:,} left out or cut: too many tokens")
     if info.messages_dropped:
         parts.append(f"{info.messages_dropped:,} left out: too large an answer")
     if info.unknown_filter_keys:

@@ -14,7 +14,7 @@ class GetStatsRequest(_message.Message):
     def __init__(self, resource_id: _Optional[str] = ...) -> None: ...
 
 class GetStatsResponse(_message.Message):
-    __slots__ = ("messages", "vectors", "pending", "threads", "resources", "disk_bytes", "resident_bytes", "partitions_loaded", "cache", "index_identity", "device", "server_version", "uptime_seconds", "snapshots")
+    __slots__ = ("messages", "vectors", "pending", "threads", "resources", "disk_bytes", "resident_bytes", "partitions_loaded", "cache", "index_identity", "device", "server_version", "uptime_seconds", "snapshots", "lexical_partitions_loaded", "lexical_bytes")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,8 @@ class GetStatsResponse(_message.Message):
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
+    LEXICAL_PARTITIONS_LOADED_FIELD_NUMBER: _ClassVar[int]
+    LEXICAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     messages: int
     vectors: int
     pending: int
@@ -43,7 +45,9 @@ class GetStatsResponse(_message.Message):
     server_version: str
     uptime_seconds: float
     snapshots: SnapshotStats
-    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., pending: _Optional[int] = ..., threads: _Optional[int] = ..., resources: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., partitions_loaded: _Optional[int] = ..., cache: _Optional[_Union[CacheStats, _Mapping]] = ..., index_identity: _Optional[str] = ..., device: _Optional[str] = ..., server_version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., snapshots: _Optional[_Union[SnapshotStats, _Mapping]] = ...) -> None: ...
+    lexical_partitions_loaded: int
+    lexical_bytes: int
+    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., pending: _Optional[int] = ..., threads: _Optional[int] = ..., resources: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., partitions_loaded: _Optional[int] = ..., cache: _Optional[_Union[CacheStats, _Mapping]] = ..., index_identity: _Optional[str] = ..., device: _Optional[str] = ..., server_version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., snapshots: _Optional[_Union[SnapshotStats, _Mapping]] = ..., lexical_partitions_loaded: _Optional[int] = ..., lexical_bytes: _Optional[int] = ...) -> None: ...
 
 class SnapshotStats(_message.Message):
     __slots__ = ("files", "bytes", "partitions", "rows", "damaged", "failures")
