@@ -68,6 +68,8 @@ class AdminService:
             response.disk_bytes = stats.disk_bytes
             response.resident_bytes = resident_bytes()
             response.partitions_loaded = engine.partitions_loaded()
+            response.lexical_partitions_loaded = engine.lexical_partitions_loaded()
+            response.lexical_bytes = engine.lexical_bytes()
             snapshots = engine.snapshot_stats()
             if snapshots is not None:
                 response.snapshots.files = snapshots.files

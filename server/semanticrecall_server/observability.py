@@ -208,6 +208,12 @@ def engine_readings(engine: Engine) -> list[Reading]:
         Reading("pending_messages", "Messages that wait to be embedded.", engine.pending()),
         Reading("embed_failures", "Failed embeddings.", engine.embed_failures(), True),
         Reading("partitions_loaded", "Partitions in memory.", engine.partitions_loaded()),
+        Reading(
+            "lexical_partitions_loaded",
+            "Partitions whose words are in memory.",
+            engine.lexical_partitions_loaded(),
+        ),
+        Reading("lexical_bytes", "Bytes of memory of their words.", engine.lexical_bytes()),
         Reading("cache_entries", "Cached vectors in memory.", cache.entries),
         Reading("cache_bytes", "Bytes of cached vectors in memory.", cache.bytes),
         Reading("cache_hits", "Look-ups that found a vector.", cache.hits, True),

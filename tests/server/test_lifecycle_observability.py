@@ -63,6 +63,8 @@ def test_probes_and_metrics(tmp_path: Path) -> None:
         assert "semanticrecall_lexical_only_hits_total 1.0" in lines
         assert "semanticrecall_pending_messages 3.0" in lines
         assert "semanticrecall_partitions_loaded 9.0" in lines
+        assert "semanticrecall_lexical_partitions_loaded 10.0" in lines
+        assert "semanticrecall_lexical_bytes 11.0" in lines
         assert CANARY not in text
         engine.is_healthy = False
         assert get(server, "/healthz")[0] == 503

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from semanticrecall_server.memory_limit import memory_limit_bytes, partitions_bytes_default
+from semanticrecall_server.config import Settings
+from semanticrecall_server.memory_limit import (
+    lexical_bytes,
+    memory_limit_bytes,
+    partitions_bytes_default,
+)
+from semanticrecall_server.setting_kinds import Memory
 
 MACHINE = 64 * 2**30
 
@@ -54,3 +60,11 @@ def test_without_control_groups_it_is_the_machines(tmp_path: Path) -> None:
 def test_partitions_have_half_of_it_and_no_more_than_4_gib() -> None:
     assert 2**27 <= partitions_bytes_default() <= 4 * 2**30
     assert partitions_bytes_default() == min(4 * 2**30, memory_limit_bytes() // 2)
+
+
+def test_words_have_an_eighth_of_it_and_no_more_than_1_gib() -> None:
+    most = min(2**30, memory_limit_bytes() // 8)
+    assert lexical_bytes(Settings()) == most
+    assert lexical_bytes(Settings(memory=Memory.LOW)) == most // 4
+    assert lexical_bytes(Settings(lexical_bytes_max=1_000)) == 1_000
+    assert lexical_bytes(Settings(lexical_bytes_max=1_000, memory=Memory.LOW)) == 250

@@ -292,6 +292,12 @@ class FakeEngine:
         self.on_call("create_snapshot", budget)
         return self.snapshot_stats()
 
+    def lexical_partitions_loaded(self) -> int:
+        return 10
+
+    def lexical_bytes(self) -> int:
+        return 11
+
     def partitions_loaded(self) -> int:
         return 9
 

@@ -344,6 +344,14 @@ class Engine:
         """Partitions in memory."""
         return self._index.partitions_loaded()
 
+    def lexical_partitions_loaded(self) -> int:
+        """Partitions whose words are in memory."""
+        return 0 if self._lexical is None else self._lexical.partitions_loaded()
+
+    def lexical_bytes(self) -> int:
+        """Bytes of memory that their words take."""
+        return 0 if self._lexical is None else self._lexical.memory_bytes()
+
     def pending(self, resource_id: str | None = None) -> int:
         """Messages that wait to be embedded, of one resource or of all."""
         return self._backlog.total() if resource_id is None else self._backlog.pending(resource_id)
