@@ -158,7 +158,6 @@ def _fill_explain(target: recall_pb2.Explain, found: Hit) -> None:
     parts = found.parts
     target.dense_part = parts.dense
     target.lexical_part = parts.lexical
-    target.context_part = parts.context
     target.neighbour_part = parts.neighbour
     target.author_part = parts.author
     target.recency_part = parts.recency

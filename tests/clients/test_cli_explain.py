@@ -96,7 +96,6 @@ def test_json_says_the_same(run: Run) -> None:
         "lexical_rank": 22,
         "dense_part": 0.125,
         "lexical_part": 0.25,
-        "context_part": 0.375,
         "neighbour_part": 0.5,
         "author_part": 0.625,
         "recency_part": 0.75,

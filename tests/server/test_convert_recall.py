@@ -156,7 +156,6 @@ def test_a_recall_answer_carries_everything(server: InProcessServer) -> None:
         lexical_rank=4,
         dense_part=0.5,
         lexical_part=0.25,
-        context_part=1.0,
         neighbour_part=0.125,
         author_part=0.625,
         recency_part=0.75,

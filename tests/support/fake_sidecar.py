@@ -169,7 +169,6 @@ def explained(score: float, rank: int) -> recall_pb2.Explain:
         lexical_rank=22,
         dense_part=0.125,
         lexical_part=0.25,
-        context_part=0.375,
         neighbour_part=0.5,
         author_part=0.625,
         recency_part=0.75,

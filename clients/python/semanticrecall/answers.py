@@ -56,7 +56,6 @@ def _explain(wire: recall_pb2.Explain) -> results.Explain:
         lexical_rank=wire.lexical_rank,
         dense_part=wire.dense_part,
         lexical_part=wire.lexical_part,
-        context_part=wire.context_part,
         neighbour_part=wire.neighbour_part,
         author_part=wire.author_part,
         recency_part=wire.recency_part,

@@ -20,12 +20,12 @@ class Explain:
         dense_rank: rank among dense candidates, from 1; 0 where it is not among them.
         chunk, chunks: which part of the message matched (from 0), and of how many.
         bm25: of the message's own words; 0 where it has no word of the query.
-        bm25_in_context: of the message before it and this one, as one text.
+        bm25_in_context: of its words and, with less weight, those of the two messages before and
+            after it in the thread, as one text.
         lexical_rank: rank among lexical candidates, from 1; 0 where it is not among them.
         dense_part: what the cosine adds to the relevance.
-        lexical_part, context_part: what its own words add, and those together with the words of
-            the message before.
-        neighbour_part: what the better of its neighbours in the thread adds.
+        lexical_part: what its words add, together with those around it in the thread.
+        neighbour_part: what the message before it hands over, where that one asks a question.
         author_part: what it adds that the query names the message's author.
         recency_part, diversity_part: what recency adds or takes away, and diversity takes away.
     """
@@ -39,7 +39,6 @@ class Explain:
     lexical_rank: int = 0
     dense_part: float = 0.0
     lexical_part: float = 0.0
-    context_part: float = 0.0
     neighbour_part: float = 0.0
     author_part: float = 0.0
     recency_part: float = 0.0

@@ -86,11 +86,12 @@ class LexicalMatch:
         seqs, revisions, times_ns: shape (n,).
         is_candidate: shape (n,). Allowed, and among the best or asked for; False: only a neighbour.
         own: shape (queries, n). BM25 of the message's own words, its date's included.
-        context: shape (queries, n). BM25 of the previous message of the thread and this one as one
-            text.
-        own_mean, own_std, context_mean, context_std: shape (queries,). Over all messages of the
-            partition, those with 0 included; a standard deviation is above 0.
+        context: shape (queries, n). BM25 of the message's window: its words, and with less weight
+            those of the two messages before and after it in the thread, as one text.
+        context_mean, context_std: shape (queries,). Over all messages of the partition, those with
+            0 included; a standard deviation is above 0.
         names_author: shape (queries, n). 1.0 where the query names the message's author, else 0.0.
+        asks: shape (n,). The message asks a question.
         before, after: shape (n,). Position in here of the neighbour in the thread, -1 for none or
             where it is not in here.
         matched: allowed messages with at least one word of a query.
@@ -103,11 +104,10 @@ class LexicalMatch:
     is_candidate: BoolColumn
     own: FloatColumn
     context: FloatColumn
-    own_mean: FloatColumn
-    own_std: FloatColumn
     context_mean: FloatColumn
     context_std: FloatColumn
     names_author: FloatColumn
+    asks: BoolColumn
     before: PositionColumn
     after: PositionColumn
     matched: int
@@ -139,6 +139,14 @@ class LexicalIndex(LexicalListener, Protocol):
 
     def match(self, resource_id: str, query: LexicalQuery) -> LexicalMatch:
         """Candidates with their scores. No match at all is an answer of no rows."""
+        ...
+
+    def without_names(self, resource_id: str, text: str) -> str:
+        """The text without the names of people of this partition; the same where it has none.
+
+        Also the same where no word would be left. Who speaks of what is told by the messages'
+        words and authors; in a vector a name only draws it towards those who say it.
+        """
         ...
 
     def partition_seqs(self, resource_id: str) -> tuple[IntColumn, IntColumn]:

@@ -111,7 +111,6 @@ class Parts:
 
     dense: float = 0.0
     lexical: float = 0.0
-    context: float = 0.0
     neighbour: float = 0.0
     author: float = 0.0
     recency: float = 0.0
@@ -130,7 +129,7 @@ class Hit:
         chunk, chunks: which chunk that was, of how many; 0 of 0 without a cosine.
         dense_rank, lexical_rank: place in each list, from 1; 0 where it is not in it.
         bm25: of its own words; 0 where it has no word of the query.
-        bm25_in_context: of the previous message and this one.
+        bm25_in_context: of its words and those of the messages around it in the thread.
     """
 
     seq: int

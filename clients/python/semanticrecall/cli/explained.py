@@ -26,7 +26,6 @@ TEXT_CELLS_MIN = 24
 _PARTS: tuple[tuple[str, Callable[[Explain], float]], ...] = (
     ("meaning", lambda e: e.dense_part),
     ("words", lambda e: e.lexical_part),
-    ("context", lambda e: e.context_part),
     ("neighbour", lambda e: e.neighbour_part),
     ("author", lambda e: e.author_part),
     ("recency", lambda e: e.recency_part),

@@ -130,7 +130,7 @@ class RecallRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., resource_id: _Optional[str] = ..., thread_id: _Optional[str] = ..., scope: _Optional[_Union[_types_pb2.Scope, str]] = ..., query: _Optional[str] = ..., alternative_queries: _Optional[_Iterable[str]] = ..., query_embedding: _Optional[_Iterable[float]] = ..., top_k: _Optional[int] = ..., message_range: _Optional[_Union[MessageRange, _Mapping]] = ..., threshold: _Optional[float] = ..., filter: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[_types_pb2.Role, str]]] = ..., create_time_from: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., create_time_to: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., exclude_message_ids: _Optional[_Iterable[str]] = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., max_tokens: _Optional[int] = ..., context_format: _Optional[_Union[_types_pb2.ContextFormat, str]] = ..., time_zone: _Optional[str] = ..., explain: bool = ..., read_token: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., context_other_threads_only: bool = ...) -> None: ...
 
 class Explain(_message.Message):
-    __slots__ = ("cosine", "dense_rank", "chunk", "chunks", "bm25", "bm25_in_context", "lexical_rank", "dense_part", "lexical_part", "context_part", "neighbour_part", "author_part", "recency_part", "diversity_part")
+    __slots__ = ("cosine", "dense_rank", "chunk", "chunks", "bm25", "bm25_in_context", "lexical_rank", "dense_part", "lexical_part", "neighbour_part", "author_part", "recency_part", "diversity_part")
     COSINE_FIELD_NUMBER: _ClassVar[int]
     DENSE_RANK_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -140,7 +140,6 @@ class Explain(_message.Message):
     LEXICAL_RANK_FIELD_NUMBER: _ClassVar[int]
     DENSE_PART_FIELD_NUMBER: _ClassVar[int]
     LEXICAL_PART_FIELD_NUMBER: _ClassVar[int]
-    CONTEXT_PART_FIELD_NUMBER: _ClassVar[int]
     NEIGHBOUR_PART_FIELD_NUMBER: _ClassVar[int]
     AUTHOR_PART_FIELD_NUMBER: _ClassVar[int]
     RECENCY_PART_FIELD_NUMBER: _ClassVar[int]
@@ -154,12 +153,11 @@ class Explain(_message.Message):
     lexical_rank: int
     dense_part: float
     lexical_part: float
-    context_part: float
     neighbour_part: float
     author_part: float
     recency_part: float
     diversity_part: float
-    def __init__(self, cosine: _Optional[float] = ..., dense_rank: _Optional[int] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., bm25: _Optional[float] = ..., bm25_in_context: _Optional[float] = ..., lexical_rank: _Optional[int] = ..., dense_part: _Optional[float] = ..., lexical_part: _Optional[float] = ..., context_part: _Optional[float] = ..., neighbour_part: _Optional[float] = ..., author_part: _Optional[float] = ..., recency_part: _Optional[float] = ..., diversity_part: _Optional[float] = ...) -> None: ...
+    def __init__(self, cosine: _Optional[float] = ..., dense_rank: _Optional[int] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., bm25: _Optional[float] = ..., bm25_in_context: _Optional[float] = ..., lexical_rank: _Optional[int] = ..., dense_part: _Optional[float] = ..., lexical_part: _Optional[float] = ..., neighbour_part: _Optional[float] = ..., author_part: _Optional[float] = ..., recency_part: _Optional[float] = ..., diversity_part: _Optional[float] = ...) -> None: ...
 
 class RecalledMessage(_message.Message):
     __slots__ = ("message", "hit", "score", "rank", "explain", "group_state", "relevance", "lexical_only", "text_cut")
