@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 
 from semanticrecall_core.engine.answer_size import (
     bytes_of,
@@ -12,7 +13,9 @@ from semanticrecall_core.engine.answer_size import (
     utf8_bytes,
     within_bytes,
 )
-from semanticrecall_core.ranking.context import render_default, render_mastra
+from semanticrecall_core.engine.token_budget import ToFit, TokenBudget
+from semanticrecall_core.ranking.budget import Choice, Sides
+from semanticrecall_core.ranking.context import ContextForm
 from semanticrecall_core.types.ports import Embedder, MessageStore
 from semanticrecall_core.types.recalling import (
     ContextFormat,
@@ -40,7 +43,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A hit that is not in the answer: `reason` is TOKENS, ANSWER_SIZE or CHANGED.
+    """A hit that is not in the answer: `reason` is TOKENS or ANSWER_SIZE.
 
     `message` is None where the record did not give it.
     """
@@ -65,7 +68,7 @@ class AnswerAssembly:
     def __init__(self, store: MessageStore, embedder: Embedder, bytes_max: int) -> None:
         """`bytes_max`: of encoded messages and context in one answer."""
         self._store = store
-        self._embedder = embedder
+        self._token_budget = TokenBudget(embedder, store.codec)
         self._bytes_max = bytes_max
 
     def __call__(
@@ -77,15 +80,22 @@ class AnswerAssembly:
             DeadlineExceededError, CancelledError: the budget is over.
         """
         budget.check()
-        messages, text = self._bounded(query, self._assemble(query, found, info), info)
-        there = {recalled.message.seq for recalled in messages}
-        rows = {row.seq: row for row in found.windows.messages}
-        left_out = tuple(
-            LeftOut(hit, ExcludedReason.ANSWER_SIZE, rows.get(hit.seq))
-            for hit in found.hits
-            if hit.seq not in there
-        )
-        return Assembled(messages, text, left_out)
+        whole = self._assemble(query, found, info)
+        form = _context_form(query)
+        for_tokens: frozenset[int] = frozenset()
+        if query.tokens_max and whole:
+            choice = _choice(query, found, whole)
+            fitted = self._token_budget(
+                ToFit(whole, choice, query.tokens_max, form, partial(self._bounded, info)), budget
+            )
+            messages, text, for_tokens = fitted.messages, fitted.context_text, fitted.left_out
+            info.messages_dropped_for_tokens = len(for_tokens) + fitted.is_cut
+            info.tokens, info.context_tokens = fitted.tokens, fitted.context_tokens
+        else:
+            messages, text = self._bounded(info, whole, form)
+        info.messages_dropped += len(whole) - len(for_tokens) - len(messages)
+        info.absent_group_ids = _absent_groups(info.absent_group_ids, whole, messages)
+        return Assembled(_ranked(messages), text, _left_out(found, messages, for_tokens))
 
     def _assemble(
         self, query: RecallQuery, found: Found, info: RecallInfo
@@ -165,34 +175,98 @@ class AnswerAssembly:
         return _answer_order(kept.values()), dropped
 
     def _bounded(
-        self, query: RecallQuery, messages: tuple[RecalledMessage, ...], info: RecallInfo
+        self, info: RecallInfo, messages: Sequence[RecalledMessage], form: ContextForm | None
     ) -> tuple[tuple[RecalledMessage, ...], str]:
         """Messages and context that fit the answer together; the best hit stays in any case."""
         room = limit = self._bytes_max
         while True:
             kept = within_bytes(messages, room)
-            text = self._render(query, kept, info)
+            started = time.perf_counter_ns()
+            text = form.render(kept) if form is not None else ""
+            info.render_us += _microseconds_since(started)
             size = bytes_of_all(kept) + utf8_bytes(text)
             if size <= limit or len(kept) <= 1:
-                info.messages_dropped += len(messages) - len(kept)
                 return kept, text
             # Text stands in the context a second time, escaped: as much less of both.
             room = min(room, size) * limit // size - 1
 
-    def _render(
-        self, query: RecallQuery, messages: tuple[RecalledMessage, ...], info: RecallInfo
-    ) -> str:
-        if query.context_format is ContextFormat.NONE or not messages:
-            return ""
-        started = time.perf_counter_ns()
-        if query.context_other_threads_only:
-            messages = tuple(m for m in messages if m.message.thread_id != query.thread_id)
-        if query.context_format is ContextFormat.MASTRA:
-            text = render_mastra(messages, thread_id=query.thread_id)
-        else:
-            text = render_default(messages, thread_id=query.thread_id, time_zone=query.time_zone)
-        info.render_us = _microseconds_since(started)
-        return text
+
+def _context_form(query: RecallQuery) -> ContextForm | None:
+    if query.context_format is ContextFormat.NONE:
+        return None
+    return ContextForm(
+        query.context_format, query.thread_id, query.time_zone, query.context_other_threads_only
+    )
+
+
+def _choice(query: RecallQuery, found: Found, messages: Sequence[RecalledMessage]) -> Choice:
+    """What a budget may take: hits by rank, whole groups, and each hit's window.
+
+    The windows are those of the rows that were read: where a filter left out a neighbour, the
+    window reaches as many rows further, to neighbours that another hit brought.
+    """
+    seqs = {recalled.message.seq for recalled in messages}
+    groups: dict[tuple[str, str], list[int]] = {}
+    for recalled in messages:
+        if recalled.group_state is GroupState.WHOLE:
+            key = (recalled.message.thread_id, recalled.message.group_id)
+            groups.setdefault(key, []).append(recalled.message.seq)
+    whole = {seq: tuple(members) for members in groups.values() for seq in members}
+    threads: dict[str, list[int]] = {}
+    for row in found.windows.messages:
+        threads.setdefault(row.thread_id, []).append(row.seq)
+    hits = frozenset(hit.seq for hit in found.hits)
+    windows: dict[int, Sides] = {}
+    for thread in threads.values():
+        for place, seq in enumerate(thread):
+            if seq in hits:
+                earlier = thread[max(0, place - query.before) : place]
+                later = thread[place + 1 : place + 1 + query.after]
+                windows[seq] = (
+                    [seq for seq in reversed(earlier) if seq in seqs],
+                    [seq for seq in later if seq in seqs],
+                )
+    return Choice(tuple(hit.seq for hit in found.hits if hit.seq in seqs), whole, windows)
+
+
+def _absent_groups(
+    absent: tuple[str, ...], whole: Sequence[RecalledMessage], kept: Sequence[RecalledMessage]
+) -> tuple[str, ...]:
+    """Those absent before, and those that were whole and are not any more."""
+    still = {(m.message.thread_id, m.message.group_id) for m in kept if _is_whole(m)}
+    keys = ((m.message.thread_id, m.message.group_id) for m in whole if _is_whole(m))
+    return absent + tuple(key[1] for key in dict.fromkeys(keys) if key not in still)
+
+
+def _is_whole(recalled: RecalledMessage) -> bool:
+    return recalled.group_state is GroupState.WHOLE
+
+
+def _ranked(messages: tuple[RecalledMessage, ...]) -> tuple[RecalledMessage, ...]:
+    """The same with ranks from 1 on without a gap."""
+    hits = sorted((m for m in messages if m.rank), key=lambda m: m.rank)
+    if not hits or hits[-1].rank == len(hits):
+        return messages
+    ranks = {recalled.message.seq: rank for rank, recalled in enumerate(hits, 1)}
+    return tuple(m._replace(rank=ranks.get(m.message.seq, 0)) for m in messages)
+
+
+def _left_out(
+    found: Found, messages: Sequence[RecalledMessage], for_tokens: Set[int]
+) -> tuple[LeftOut, ...]:
+    there = {recalled.message.seq for recalled in messages}
+    missing = [hit for hit in found.hits if hit.seq not in there]
+    if not missing:
+        return ()
+    rows = {row.seq: row for row in found.windows.messages}
+    return tuple(
+        LeftOut(
+            hit,
+            ExcludedReason.TOKENS if hit.seq in for_tokens else ExcludedReason.ANSWER_SIZE,
+            rows.get(hit.seq),
+        )
+        for hit in missing
+    )
 
 
 def _answer_order(rows: Iterable[StoredMessage]) -> list[StoredMessage]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
+
 from semanticrecall_core.types.recalling import GroupState, RecalledMessage
 from semanticrecall_core.types.values import StoredMessage
 
@@ -10,11 +12,11 @@ MESSAGE_FRAME_BYTES = 96
 
 
 def within_bytes(
-    messages: tuple[RecalledMessage, ...], bytes_max: int
+    messages: Sequence[RecalledMessage], bytes_max: int
 ) -> tuple[RecalledMessage, ...]:
     """Drop neighbours, then the lowest hits, until the rest fits; the best hit stays."""
     if bytes_of_all(messages) <= bytes_max:
-        return messages
+        return tuple(messages)
     kept: set[int] = set()
     size = 0
     # Hits by rank first; neighbours (rank 0) last, in answer order.
@@ -23,13 +25,11 @@ def within_bytes(
         if size > bytes_max and kept:
             break
         kept.add(recalled.message.seq)
-    return _without_broken_groups(messages, kept)
+    return only(messages, kept)
 
 
-def _without_broken_groups(
-    messages: tuple[RecalledMessage, ...], kept: set[int]
-) -> tuple[RecalledMessage, ...]:
-    """The messages kept; of a group that lost one, only the hits."""
+def only(messages: Sequence[RecalledMessage], kept: Set[int]) -> tuple[RecalledMessage, ...]:
+    """The messages whose seq is kept; of a group that lost one, only the hits."""
     broken = {
         (m.message.thread_id, m.message.group_id)
         for m in messages
@@ -51,7 +51,7 @@ def bytes_of(message: StoredMessage) -> int:
     return MESSAGE_FRAME_BYTES + len(message.encoded)
 
 
-def bytes_of_all(messages: tuple[RecalledMessage, ...]) -> int:
+def bytes_of_all(messages: Sequence[RecalledMessage]) -> int:
     """The same of all messages of an answer."""
     sizes = [len(recalled.message.encoded) for recalled in messages]
     return sum(sizes) + MESSAGE_FRAME_BYTES * len(sizes)
