@@ -14,6 +14,7 @@ import numpy as np
 
 from semanticrecall_core.types.errors import AlreadyExistsError, NotFoundError
 from semanticrecall_core.types.filters import Filter
+from semanticrecall_core.types.lexical import LexicalListener, LexicalRows, TextAnalyser
 from semanticrecall_core.types.ports import CommitListener
 from semanticrecall_core.types.stats import (
     StoreStats,
@@ -68,8 +69,16 @@ class ModelStore:
     store_id = "model"
     healthy = True
 
-    def __init__(self, *, generation: str, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        generation: str,
+        clock: Callable[[], int],
+        analyser: TextAnalyser | None = None,
+    ) -> None:
         self.generation = generation
+        self._analyser = analyser
+        self._lexical_listeners: list[LexicalListener] = []
         self._clock = clock
         self._rows: list[_Row] = []
         self._last_seq = 0
@@ -80,6 +89,28 @@ class ModelStore:
 
     def subscribe(self, listener: CommitListener) -> None:
         self._listeners.append(listener)
+
+    def subscribe_lexical(self, listener: LexicalListener) -> None:
+        self._lexical_listeners.append(listener)
+
+    def load_lexical(self, resource_id: str) -> LexicalRows:
+        rows = [] if self._analyser is None else self._of(resource_id)
+        return self._lexical([r for r in rows if r.draft.embeddable])
+
+    def _lexical(self, rows: Sequence[_Row]) -> LexicalRows:
+        rows = sorted(rows, key=lambda r: r.seq)
+        thread_keys = [self._thread_keys[r.resource_id, r.draft.thread_id] for r in rows]
+        analyser = self._analyser
+        return LexicalRows(
+            seqs=np.array([r.seq for r in rows], np.int64),
+            thread_keys=np.array(thread_keys, np.int64),
+            times_ns=np.array([r.time_ns for r in rows], np.int64),
+            revisions=np.array([r.revision for r in rows], np.int64),
+            roles=np.array([r.draft.role for r in rows], np.uint8),
+            analysed=tuple(
+                analyser.analyse(r.draft.text, r.draft.author) for r in rows if analyser is not None
+            ),
+        )
 
     def append(
         self, resource_id: str, drafts: Sequence[MessageDraft], budget: CallBudget
@@ -143,9 +174,21 @@ class ModelStore:
         )
         if gone:
             self._tell_removed(resource_id, gone)
+        self._tell_texts(resource_id, rows, before)
         kept = [row for row in replaced if row.vectors is not None and not self._is_pending(row)]
         if kept:
             self._tell_put(resource_id, kept)
+
+    def _tell_texts(self, resource_id: str, rows: Sequence[_Row], before: dict[int, _Row]) -> None:
+        written = {row.seq: row for row in rows}.values()
+        had_text = [r.seq for r in written if r.seq in before and before[r.seq].draft.embeddable]
+        put = [row for row in written if row.draft.embeddable]
+        removed = sorted(set(had_text) - {row.seq for row in put})
+        for listener in self._heard_of_texts():
+            if removed:
+                listener.texts_removed(resource_id, np.array(removed, np.int64))
+            if put:
+                listener.texts_put(resource_id, self._lexical(put))
 
     def _tell_put(self, resource_id: str, rows: Sequence[_Row]) -> None:
         for listener in self._listeners:
@@ -155,9 +198,17 @@ class ModelStore:
         for listener in self._listeners:
             listener.vectors_removed(resource_id, np.array(sorted(seqs), np.int64))
 
+    def _tell_gone(self, resource_id: str, seqs: Sequence[int]) -> None:
+        self._tell_removed(resource_id, seqs)
+        for listener in self._heard_of_texts():
+            listener.texts_removed(resource_id, np.array(sorted(seqs), np.int64))
+
     def _tell_dropped(self, resource_id: str) -> None:
-        for listener in self._listeners:
+        for listener in (*self._listeners, *self._heard_of_texts()):
             listener.resource_dropped(resource_id)
+
+    def _heard_of_texts(self) -> list[LexicalListener]:
+        return [] if self._analyser is None else self._lexical_listeners
 
     def _tell_changed(self, *resource_ids: str) -> None:
         for resource_id in resource_ids:
@@ -352,7 +403,7 @@ class ModelStore:
         for row in rows:
             row.resource_id, row.revision = to_resource_id, self._revision
         self._settle()
-        self._tell_removed(resource_id, [r.seq for r in rows])
+        self._tell_gone(resource_id, [r.seq for r in rows])
         self._tell_dropped(to_resource_id)
         self._tell_changed(resource_id, to_resource_id)
         return len(rows)
@@ -378,7 +429,7 @@ class ModelStore:
         if target.everything:
             self._tell_dropped(resource_id)
         else:
-            self._tell_removed(resource_id, seqs)
+            self._tell_gone(resource_id, seqs)
         self._tell_changed(resource_id)
         return ForgetOutcome(
             seqs,

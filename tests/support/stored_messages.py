@@ -8,6 +8,7 @@ from pathlib import Path
 from semanticrecall_core import messages
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.messages.rows import draft_of
+from semanticrecall_core.types.lexical import TextAnalyser
 from semanticrecall_core.types.values import MessageDraft, StoredMessage
 from semanticrecall_server.message_codec import ProtobufMessages
 
@@ -15,10 +16,16 @@ CODEC = ProtobufMessages()
 
 
 def open_store(
-    directory: Path, *, generation: str, options: StoreOptions | None = None
+    directory: Path,
+    *,
+    generation: str,
+    analyser: TextAnalyser | None = None,
+    options: StoreOptions | None = None,
 ) -> SqliteMessageStore:
     """A store of the server's form."""
-    return messages.open_store(directory, generation=generation, codec=CODEC, options=options)
+    return messages.open_store(
+        directory, generation=generation, codec=CODEC, analyser=analyser, options=options
+    )
 
 
 def stored(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..types.lexical import TextAnalyser
 from ..types.ports import MessageCodec
 from .commit import QueueLimits
 from .sqlite_store import SqliteMessageStore, StoreOptions
@@ -16,7 +17,10 @@ def open_store(
     *,
     generation: str,
     codec: MessageCodec,
+    analyser: TextAnalyser | None = None,
     options: StoreOptions | None = None,
 ) -> SqliteMessageStore:
     """Open or make the embedded store of a data directory; see SqliteMessageStore."""
-    return SqliteMessageStore(directory, generation=generation, codec=codec, options=options)
+    return SqliteMessageStore(
+        directory, generation=generation, codec=codec, analyser=analyser, options=options
+    )

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple, cast
 import apsw
 
 from ..types.errors import CorruptDataError
+from ..types.lexical import TextAnalyser
 from ..types.ports import MessageCodec
 from ..types.values import AppendOutcome, MessageDraft, Status
 from . import keys
-from .commit import Change
+from .commit import Change, LexicalNotice
+from .put_analyses import AnalysisChanges
 from .put_vectors import VectorNotices, carry_vectors, delete_vectors
 from .rows import content_hash, message_checksum, text_hash
 
@@ -42,11 +44,18 @@ _ON_RECORD = (
 
 @dataclass(slots=True)
 class _Plan:
-    """What one id of the call comes to: the row before, the row after, the draft that won."""
+    """What one id of the call comes to.
+
+    Attributes:
+        before, after: the row.
+        draft: the one that won.
+        analysed: the analysis of the row after; None where it has nothing to embed.
+    """
 
     before: _Row | None
     after: _Row
     draft: MessageDraft
+    analysed: bytes | None
     replaced_text: str | None = None
 
     @property
@@ -63,7 +72,7 @@ class _Plan:
 def append_bytes(drafts: Sequence[MessageDraft]) -> int:
     """Roughly what an append writes."""
     return sum(
-        _ROW_OVERHEAD_BYTES + 2 * len(d.text) + len(d.metadata_json) + len(d.payload)
+        _ROW_OVERHEAD_BYTES + 3 * len(d.text) + len(d.metadata_json) + len(d.payload)
         for d in drafts
     )
 
@@ -82,21 +91,32 @@ class Append:
         now_ns: int,
         generation_key: int,
         codec: MessageCodec,
+        analyser: TextAnalyser | None,
     ) -> None:
-        """`now_ns` is the create_time of new rows whose draft has none."""
+        """Runs on the calling thread, so that the writer thread neither hashes nor analyses.
+
+        `now_ns` is the create_time of new rows whose draft has none.
+        """
         self._resource_id = resource_id
         self._drafts = drafts
         self._now_ns = now_ns
         self._generation_key = generation_key
         self._codec = codec
         self._hashes = list(map(content_hash, drafts))
+        self._analysed = [
+            analyser.analyse(draft.text, draft.author)
+            if analyser is not None and draft.embeddable
+            else None
+            for draft in drafts
+        ]
 
     def __call__(self, connection: apsw.Connection, revision: int) -> Change[list[AppendOutcome]]:
         """See commit.Operation."""
         step = _AppendStep(connection, self._resource_id, revision, self._now_ns, self._codec)
         step.read([draft.id for draft in self._drafts])
-        statuses = list(map(step.take, self._drafts, self._hashes))
-        notices = step.write(self._generation_key)
+        statuses = list(map(step.take, self._drafts, self._hashes, self._analysed))
+        analyses = AnalysisChanges()
+        notices = step.write(self._generation_key, analyses)
         plans = [step.plans[draft.id] for draft in self._drafts]
         outcomes = [
             AppendOutcome(
@@ -113,6 +133,7 @@ class Append:
             outcomes,
             changed=changed,
             notices=notices.notices(self._resource_id),
+            lexical_notices=step.write_analyses(analyses),
             resources=(self._resource_id,) if changed else (),
         )
 
@@ -150,7 +171,7 @@ class _AppendStep:
             rows = cast("Iterator[tuple[Any, ...]]", found)
             self._on_record = {ids[int(row[0]) - 1]: _Row(*row[1:]) for row in rows}
 
-    def take(self, draft: MessageDraft, content: bytes) -> Status:
+    def take(self, draft: MessageDraft, content: bytes, analysed: bytes | None) -> Status:
         """Decide what a draft does; makes its thread where it will be written."""
         plan = self.plans.get(draft.id)
         before = self._on_record.get(draft.id) if plan is None else plan.before
@@ -163,13 +184,15 @@ class _AppendStep:
             status = Status.REPLACED
         if row is None or status is not Status.UNCHANGED:
             row = self._row_for(draft, row, content)
-        plan = self.plans[draft.id] = _Plan(before, row, draft)
+        elif plan is not None:
+            analysed = plan.analysed
+        plan = self.plans[draft.id] = _Plan(before, row, draft, analysed)
         if plan.keeps_vectors and before is not None and not before.pending:
             plan.after = row._replace(pending=False)
         return status
 
-    def write(self, generation_key: int) -> VectorNotices:
-        """Write what the ids came to."""
+    def write(self, generation_key: int, analyses: AnalysisChanges) -> VectorNotices:
+        """Write what the ids came to, and say what it does to their analyses."""
         told = VectorNotices()
         written = [plan for plan in self.plans.values() if plan.after.revision == self._revision]
         for plan in written:
@@ -178,6 +201,7 @@ class _AppendStep:
             else:
                 self._update(plan, plan.before, generation_key, told)
             self._set_pending(plan.after)
+            self._note_analysis(plan, analyses)
         left = {plan.before.thread_key for plan in written if plan.before is not None}
         left.update(self._thread_keys.values())
         left.difference_update(plan.after.thread_key for plan in written)
@@ -253,6 +277,30 @@ class _AppendStep:
             )
         else:
             self._connection.execute("DELETE FROM pending WHERE seq = ?", (row.seq,))
+
+    def _note_analysis(self, plan: _Plan, analyses: AnalysisChanges) -> None:
+        row = plan.after
+        assert self._resource_key is not None
+        if row.embeddable and plan.analysed is not None:
+            analyses.put(
+                (
+                    row.seq,
+                    self._resource_key,
+                    row.thread_key,
+                    row.create_time_ns,
+                    int(plan.draft.role),
+                    row.revision,
+                ),
+                plan.analysed,
+            )
+        elif plan.before is not None and plan.before.embeddable:
+            analyses.removed(row.seq)
+
+    def write_analyses(self, analyses: AnalysisChanges) -> tuple[LexicalNotice, ...]:
+        """Write what became of the analyses; returns what the lexical index is told."""
+        if self._resource_key is None:
+            return ()
+        return analyses.write(self._connection, self._resource_id, self._resource_key)
 
     def _bindings(self, plan: _Plan) -> tuple[object, ...]:
         row, draft = plan.after, plan.draft

@@ -32,12 +32,14 @@ from ..types.errors import (
     SemanticRecallError,
     UnavailableError,
 )
+from ..types.lexical import LexicalListener
 from ..types.ports import CommitListener
 from ..types.values import CallBudget
 from .connection import translated
 
 T = TypeVar("T")
 Notice = Callable[[CommitListener], None]
+LexicalNotice = Callable[[LexicalListener], None]
 
 _BATCH_OPERATIONS_MAX = 256
 _BATCH_BYTES_MAX = 32 << 20
@@ -52,13 +54,17 @@ class Change(Generic[T]):
         result: the caller's answer.
         changed: something was written; False costs no commit.
         notices: what each listener is told, in order.
-        resources: those that changed; each listener is told of them after the notices.
+        lexical_notices: what each lexical listener is told, in order.
+        resources: those that changed; each listener is told of them after all notices.
+        next_operation: queued once this one is on disk; nobody waits for it.
     """
 
     result: T
     changed: bool = True
     notices: tuple[Notice, ...] = ()
+    lexical_notices: tuple[LexicalNotice, ...] = ()
     resources: tuple[str, ...] = ()
+    next_operation: Callable[[apsw.Connection, int], Change[None]] | None = None
 
 
 Operation = Callable[[apsw.Connection, int], Change[T]]
@@ -162,6 +168,7 @@ class GroupCommit:
         self._journal = journal
         self._limits = limits
         self._listeners: list[CommitListener] = []
+        self._lexical_listeners: list[LexicalListener] = []
         self._queue: deque[_Job] = deque()
         self._queued_bytes = 0
         self._mutex = threading.Lock()
@@ -184,6 +191,10 @@ class GroupCommit:
     def subscribe(self, listener: CommitListener) -> None:
         """Register a listener; they are told in the order they came."""
         self._listeners.append(listener)
+
+    def subscribe_lexical(self, listener: LexicalListener) -> None:
+        """Register a listener for words; they are told in the order they came."""
+        self._lexical_listeners.append(listener)
 
     def submit(
         self,
@@ -371,9 +382,14 @@ class GroupCommit:
         for notice in job.change.notices:
             for listener in self._listeners:
                 notice(listener)
+        for lexical_notice in job.change.lexical_notices:
+            for lexical_listener in self._lexical_listeners:
+                lexical_notice(lexical_listener)
         for resource_id in job.change.resources:
             for listener in self._listeners:
                 listener.resource_changed(resource_id)
+        if job.change.next_operation is not None:
+            self.post(job.change.next_operation)
 
 
 def _fail_all(jobs: Sequence[_Job], error: SemanticRecallError) -> None:

@@ -9,11 +9,13 @@ import apsw
 import numpy as np
 
 from ..types.errors import CorruptDataError
+from ..types.lexical import LexicalListener
 from ..types.ports import CommitListener
 from ..types.stored_message import DecodeMessage
 from ..types.values import ForgetOutcome, ForgetTarget
 from . import keys
-from .commit import Change, Notice
+from .commit import Change, LexicalNotice, Notice
+from .put_analyses import delete_analyses, tell_texts_removed
 from .put_vectors import delete_vectors
 
 FORGET_TEXTS_MAX = 10_000
@@ -64,6 +66,7 @@ class Forget:
             return Change(_NOTHING, changed=False)
         seqs.sort()
         vectors = delete_vectors(connection, resource, seqs)
+        delete_analyses(connection, resource, seqs)
         for table in ("pending", "messages"):
             connection.execute(
                 f"DELETE FROM {table} WHERE seq IN (SELECT value FROM carray(?))",
@@ -72,7 +75,12 @@ class Forget:
         emptied = keys.drop_empty_threads(connection, sorted(threads))
         keys.drop_empty_resource(connection, resource)
         outcome = ForgetOutcome(tuple(seqs), vectors, emptied, tuple(texts), left_out)
-        return Change(outcome, notices=(self._notice(seqs),), resources=(self._resource_id,))
+        return Change(
+            outcome,
+            notices=(self._notice(seqs),),
+            lexical_notices=(self._lexical_notice(seqs),),
+            resources=(self._resource_id,),
+        )
 
     def _text(self, encoded: bytes) -> str | None:
         """The text of a message; None where it is damaged, which must be forgettable too."""
@@ -105,8 +113,13 @@ class Forget:
             return partial(_tell_dropped, self._resource_id)
         return partial(_tell_removed, self._resource_id, seqs)
 
+    def _lexical_notice(self, seqs: list[int]) -> LexicalNotice:
+        if self._target.everything:
+            return partial(_tell_dropped, self._resource_id)
+        return partial(tell_texts_removed, self._resource_id, seqs)
 
-def _tell_dropped(resource_id: str, listener: CommitListener) -> None:
+
+def _tell_dropped(resource_id: str, listener: CommitListener | LexicalListener) -> None:
     listener.resource_dropped(resource_id)
 
 

@@ -16,7 +16,7 @@ from ..types.errors import CorruptDataError, UnavailableError
 from .connection import DatabaseFile, translated, translated_errors
 from .directory import DataDirectory
 from .high_water_mark import SYNC_INTERVAL_S, HighWaterMark, Mark
-from .schema import RecordState, adopt_generation, ensure_schema, read_record
+from .schema import FORMAT, RecordState, adopt_generation, ensure_schema, read_record, upgrade
 
 CHECKPOINT_PAGES = 1_000  # 8 MB of log
 _MARK_IDLE_S = 0.02
@@ -48,7 +48,7 @@ def open_journal(
 
     Raises:
         CorruptDataError: acknowledged changes are missing, or the file is damaged.
-        FailedPreconditionError: a newer format, a foreign database or another codec's.
+        FailedPreconditionError: an unknown format, a foreign database or another codec's.
     """
     with translated_errors(), ExitStack() as undo:
         mark = HighWaterMark(directory.mark)
@@ -60,6 +60,9 @@ def open_journal(
         undo.callback(connection.close)
         state = ensure_schema(connection, codec)
         state = _held_against(mark, last, state, accept_loss)
+        older = upgrade(connection)
+        if older is not None:
+            _log.info("store_format_upgraded", before=older, now=FORMAT)
         connection.execute(
             "UPDATE record SET revision = ?1 WHERE revision <> ?1", (state.revision,)
         )

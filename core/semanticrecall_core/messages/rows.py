@@ -1,6 +1,6 @@
 """Rows of `messages`: hashes, checksum, and the way back to a StoredMessage.
 
-Formats (part of format 2, schema.py); integers little endian:
+Formats (part of formats 2 and 3, schema.py); integers little endian:
   content_hash  blake2b, 16 bytes, of what the writer gave: role (uint8), then thread id, author,
                 text, metadata JSON, payload type, group id (UTF-8) and payload, each after its
                 length in bytes (uint32). Lengths first: no two contents share an input.

@@ -13,7 +13,10 @@ Invariants first:
   - `pending` holds exactly the messages that are embeddable and have no vectors of the generation
     in `record.generation_key`.
 
-Format 2 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 2):
+  - `analyses` rows of a message carry its current revision, thread, time and role, and are gone
+    when it has nothing to embed. A missing one is no damage.
+
+Format 3 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 3):
 
   record       one row: store_id (32 hex digits, random, made once), revision, generation_key,
                codec (the form of `messages.encoded`; a record of another is not opened).
@@ -30,7 +33,12 @@ Format 2 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 2):
                index-organised table spills long rows to overflow pages. The index holds the
                checksums, so that what is current can be told without reading the vectors. There
                is one row for a (resource_key, seq, chunk): whoever puts deletes before.
+  analyses     what the words of an embeddable message were analysed into: at most one row a
+               message, analysis_rows.py. Index-organised by (resource_key, seq), so that a
+               resource is one range; rows are short (docs/decisions/0020).
   pending      see above.
+
+Format 2 is the same without `analyses`; it becomes format 3 when it is opened.
 
 Pages are 8,192 bytes: five 384-dimension vectors to a page with 6 % lost, where 4,096-byte pages
 hold two with 20 % lost.
@@ -46,9 +54,23 @@ import apsw
 from ..types.errors import CorruptDataError, FailedPreconditionError
 
 APPLICATION_ID = 0x53524D53
-FORMAT = 2
+FORMAT = 3
+_FORMAT_WITHOUT_ANALYSES = 2
 PAGE_BYTES = 8192
 
+_ANALYSES = """
+CREATE TABLE analyses(
+  resource_key INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  thread_key INTEGER NOT NULL,
+  create_time_ns INTEGER NOT NULL,
+  role INTEGER NOT NULL,
+  revision INTEGER NOT NULL,
+  checksum INTEGER NOT NULL,
+  analysed BLOB NOT NULL,
+  PRIMARY KEY (resource_key, seq)
+) STRICT, WITHOUT ROWID;
+"""
 _TABLES = """
 CREATE TABLE record(
   one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -127,6 +149,8 @@ class RecordState:
 def ensure_schema(connection: apsw.Connection, codec: str) -> RecordState:
     """Make the tables in an empty database, or check that they are ours and not newer.
 
+    A database of an older format that can be read is left as it is; see `upgrade`.
+
     Args:
         codec: the form in which messages are encoded.
 
@@ -143,7 +167,7 @@ def ensure_schema(connection: apsw.Connection, codec: str) -> RecordState:
             "recall.db is not a database of this program; choose another data directory",
             reason="FOREIGN_DATABASE",
         )
-    elif version != FORMAT:
+    elif version not in (FORMAT, _FORMAT_WITHOUT_ANALYSES):
         way_out = (
             "start the version that wrote it, or a newer one"
             if version > FORMAT
@@ -161,6 +185,24 @@ def ensure_schema(connection: apsw.Connection, codec: str) -> RecordState:
             reason="CODEC_UNKNOWN",
         )
     return state
+
+
+def upgrade(connection: apsw.Connection) -> int | None:
+    """Give a database that `ensure_schema` accepted the current format, in one transaction.
+
+    Only a table is made, whatever is in the others.
+
+    Returns:
+        The format it had, None where it is the current one.
+    """
+    version = int(connection.pragma("user_version"))
+    if version == FORMAT:
+        return None
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(_ANALYSES)
+    connection.pragma("user_version", FORMAT)
+    connection.execute("COMMIT")
+    return version
 
 
 def read_record(connection: apsw.Connection) -> RecordState:
@@ -231,7 +273,7 @@ def _is_empty(connection: apsw.Connection) -> bool:
 
 def _create(connection: apsw.Connection, codec: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    for statement in _TABLES.split(";\n"):
+    for statement in (_TABLES + _ANALYSES).split(";\n"):
         if statement.strip():
             connection.execute(statement)
     connection.execute("INSERT INTO record VALUES (1, ?, 0, 0, ?)", (secrets.token_hex(16), codec))

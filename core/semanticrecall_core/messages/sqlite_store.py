@@ -14,6 +14,7 @@ import structlog
 
 from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
 from ..types.filters import Filter
+from ..types.lexical import LexicalListener, LexicalRows, TextAnalyser
 from ..types.ports import CommitListener, MessageCodec
 from ..types.stats import (
     StoreStats,
@@ -35,12 +36,15 @@ from ..types.values import (
 )
 from ..types.windows import GroupQuery, GroupRows, MatchingRows, WindowQuery, WindowRows
 from . import reading, verifying, windows
+from .analysis_rows import AnalysisColumns
 from .append import Append, append_bytes
 from .commit import Change, GroupCommit, QueueLimits
 from .connection import READER_CACHE_KIB, DatabaseFile, ReaderPool
 from .directory import DataDirectory
 from .forget import Forget
 from .journal import OpenedJournal, open_journal
+from .lexical_loading import load_analyses
+from .put_analyses import WriteBack
 from .put_vectors import PutVectors, check_vectors, requeue, vector_bytes
 from .rows import stored_message
 from .transfer import TransferThread
@@ -85,6 +89,7 @@ class SqliteMessageStore:
         *,
         generation: str,
         codec: MessageCodec,
+        analyser: TextAnalyser | None = None,
         options: StoreOptions | None = None,
     ) -> None:
         """Lock the directory, open or make the record, start the writer thread.
@@ -96,6 +101,8 @@ class SqliteMessageStore:
             generation: identity of the vectors that are put and served; after a change every
                 embeddable message is pending again.
             codec: the form in which messages are kept, and given to those who answer with them.
+            analyser: makes what the record keeps of a message for the lexical index; None keeps
+                nothing and tells it nothing. What others kept stays, as far as it is still right.
 
         Raises:
             StoreLockedError: another process holds the directory.
@@ -106,6 +113,7 @@ class SqliteMessageStore:
         options = options or StoreOptions()
         self._clock = options.clock
         self._codec = codec
+        self._analyser = analyser
         self._directory = (
             directory
             if isinstance(directory, DataDirectory)
@@ -147,13 +155,41 @@ class SqliteMessageStore:
         """Register a listener, before the first write; told in the order they came."""
         self._writer.subscribe(listener)
 
+    def subscribe_lexical(self, listener: LexicalListener) -> None:
+        """Register the lexical index, before the first write; without an analyser it hears none."""
+        if self._analyser is not None:
+            self._writer.subscribe_lexical(listener)
+
+    def load_lexical(self, resource_id: str) -> LexicalRows:
+        """All messages of a resource with something to embed; made analyses are kept later."""
+        if self._analyser is None:
+            return AnalysisColumns.of([]).lexical_rows()
+        loaded = load_analyses(
+            self._readers.read,
+            resource_id,
+            self._generation_key,
+            self._codec.decode,
+            self._analyser,
+        )
+        if loaded.made.analysed:
+            _log.info("store_analyses_made", messages=len(loaded.made.analysed))
+            self._writer.post(WriteBack(resource_id, loaded.made))
+        return loaded.rows
+
     def append(
         self, resource_id: str, drafts: Sequence[MessageDraft], budget: CallBudget
     ) -> list[AppendOutcome]:
         """Store drafts in one transaction."""
         if not drafts:
             return []
-        operation = Append(resource_id, drafts, self._clock(), self._generation_key, self._codec)
+        operation = Append(
+            resource_id,
+            drafts,
+            self._clock(),
+            self._generation_key,
+            self._codec,
+            self._analyser,
+        )
         return self._writer.submit(operation, budget, size_bytes=append_bytes(drafts))
 
     def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:

@@ -10,9 +10,11 @@ import apsw
 import numpy as np
 
 from ..types.errors import AlreadyExistsError, NotFoundError
+from ..types.lexical import LexicalListener
 from ..types.ports import CommitListener, MessageCodec
 from . import keys
 from .commit import Change
+from .put_analyses import move_analysis, tell_texts_removed
 from .put_vectors import carry_vectors, delete_vectors
 from .rows import MESSAGE_COLUMNS, MESSAGES, draft_of, message_checksum, stored_message
 
@@ -52,6 +54,7 @@ class TransferThread:
         return Change(
             len(seqs),
             notices=(partial(self._tell, sorted(seqs)),),
+            lexical_notices=(partial(self._tell_lexical, sorted(seqs)),),
             resources=(self._resource_id, self._to_resource_id),
         )
 
@@ -85,6 +88,7 @@ class TransferThread:
             (target, new_thread, revision, checksum, encoded, seq),
         )
         connection.execute("UPDATE pending SET resource_key = ? WHERE seq = ?", (target, seq))
+        move_analysis(connection, (source, seq), (target, new_thread, revision))
         moved = carry_vectors(
             connection, source, seq, (new_thread, time_ns, role, revision), target
         )
@@ -105,4 +109,8 @@ class TransferThread:
 
     def _tell(self, seqs: list[int], listener: CommitListener) -> None:
         listener.vectors_removed(self._resource_id, np.array(seqs, np.int64))
+        listener.resource_dropped(self._to_resource_id)
+
+    def _tell_lexical(self, seqs: list[int], listener: LexicalListener) -> None:
+        tell_texts_removed(self._resource_id, seqs, listener)
         listener.resource_dropped(self._to_resource_id)

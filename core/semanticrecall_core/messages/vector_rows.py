@@ -1,6 +1,7 @@
 """Rows of `vectors`: their checksum, and the way to and from arrays.
 
-The checksum (part of format 2, schema.py) is taken over whole columns at once. A row is the words
+The checksum (part of formats 2 and 3, schema.py) is taken over whole columns at once. A row is the
+words
   seq, chunk, resource_key, thread_key, create_time_ns, role, revision, generation_key
 as 64-bit and the vector's float32 bits as 32-bit numbers; the checksum is the sum of word i times
 multiplier i, modulo 2^64. Multipliers are the odd numbers `shake-256(_SEED)` gives, 8 bytes each,

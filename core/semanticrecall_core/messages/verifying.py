@@ -8,7 +8,13 @@ Kinds of findings:
   VECTOR_STALE       a vector made from another text, or with another revision, thread, time or
                      role than its message.
   VECTOR_MISSING     an embeddable message has no current vector and is not waiting for one.
+  ANALYSIS_CORRUPT   an analysis does not match its checksum.
+  ANALYSIS_ORPHAN    an analysis of no message, or of one that has nothing to embed.
+  ANALYSIS_STALE     an analysis with another revision, thread, time or role than its message.
   DATABASE_CORRUPT   SQLite's own check found damage (whole store only).
+
+A message without an analysis, or with one of an older analyser, is not a finding: it is analysed
+anew when its resource is next read, as all are after an upgrade.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ import numpy as np
 from ..types.errors import CorruptDataError
 from ..types.stored_message import DecodeMessage
 from ..types.values import Finding
+from .analysis_rows import ANALYSIS_COLUMNS, ANALYSIS_COLUMNS_COUNT, AnalysisColumns
 from .rows import (
     MESSAGE_COLUMNS,
     MESSAGE_COLUMNS_COUNT,
@@ -54,6 +61,7 @@ def verify(
             yield from _message(row, decode)
     for batch in _batches(read, _VECTORS, resource_id, ()):
         yield from _vectors(batch)
+    yield from _analyses(read, resource_id)
 
 
 _MESSAGES = (
@@ -71,6 +79,14 @@ _VECTORS = (
     " LEFT JOIN resources r ON r.resource_key = v.resource_key"
     " WHERE v.vector_key > ?1 AND (?2 IS NULL OR r.resource_id = ?2)"
     " ORDER BY v.vector_key LIMIT 256"
+)
+_ANALYSES = (
+    f"SELECT {ANALYSIS_COLUMNS}, CAST(m.id AS BLOB), m.embeddable, m.revision, m.thread_key,"
+    " m.create_time_ns, m.role, CAST(r.resource_id AS BLOB)"
+    " FROM analyses a LEFT JOIN messages m ON m.seq = a.seq AND m.resource_key = a.resource_key"
+    " LEFT JOIN resources r ON r.resource_key = a.resource_key"
+    " WHERE (a.resource_key, a.seq) > (?1, ?2) AND (?3 IS NULL OR r.resource_id = ?3)"
+    " ORDER BY a.resource_key, a.seq LIMIT 256"
 )
 
 
@@ -133,3 +149,30 @@ def _vectors(rows: list[tuple[Any, ...]]) -> Iterator[Finding]:
             m_role,
         ):
             yield Finding("VECTOR_STALE", *where, f"{name} is not of its message as it is now")
+
+
+def _analyses(read: ReadTransaction, resource_id: str | None) -> Iterator[Finding]:
+    """As `_batches` and what follows, by the two columns of the key."""
+    last = (-(1 << 63), 0)
+    while True:
+        with read() as connection:
+            rows: list[tuple[Any, ...]]
+            rows = connection.execute(_ANALYSES, (*last, resource_id)).fetchall()
+        for row in rows:
+            yield from _analysis(row)
+        if len(rows) < _BATCH_ROWS:
+            return
+        last = (int(rows[-1][1]), int(rows[-1][0]))
+
+
+def _analysis(row: tuple[Any, ...]) -> Iterator[Finding]:
+    seq, _, thread, time_ns, role, revision = row[:6]
+    message_id, embeddable, *now, owner = row[ANALYSIS_COLUMNS_COUNT:]
+    where = (shown(owner), shown(message_id))
+    name = f"the analysis of row {seq}"
+    if AnalysisColumns.of([row[:ANALYSIS_COLUMNS_COUNT]]).corrupt_seqs:
+        yield Finding("ANALYSIS_CORRUPT", *where, f"{name} does not match its checksum")
+    elif not embeddable:
+        yield Finding("ANALYSIS_ORPHAN", *where, f"{name} has no message to embed")
+    elif (revision, thread, time_ns, role) != tuple(now):
+        yield Finding("ANALYSIS_STALE", *where, f"{name} is not of its message as it is now")
