@@ -48,17 +48,17 @@ def test_a_table_shows_the_parts_of_each_hit_and_what_is_left_out(run: Run) -> N
     title, names, hit, below, others, left_out, *cost = result.stdout.splitlines()
     assert (title, below) == ("Hits", "Not in the answer")
     numbers = (
-        "relevance meaning words context neighbour author recency diversity "
+        "relevance meaning words neighbour author recency diversity "
         "cosine #cosine BM25 in context #BM25"
     )
     assert names.split() == ["message", *numbers.split(), "who", "when", "text"]
-    parts = "+0.125 +0.250 +0.375 +0.500 +0.625 +0.750 -0.875".split()
-    assert hit.split()[:15] == [
+    parts = "+0.125 +0.250 +0.500 +0.625 +0.750 -0.875".split()
+    assert hit.split()[:14] == [
         *("1", "best", "2.000", *parts),
         *("1.000", "1", "2.50", "3.50", "22"),
     ]
     said = "red green \N{REPLACEMENT CHARACTER}[2J [bold]end"
-    assert hit.split()[15:] == ["Kim", "2024-05-01", *said.split()]
+    assert hit.split()[14:] == ["Kim", "2024-05-01", *said.split()]
     assert others.split() == ["message", *numbers.split(), "why"]
     assert left_out.split()[:3] == ["2", "other", "1.000"]
     assert left_out.endswith("says nearly the same as best")
@@ -70,7 +70,7 @@ def test_a_narrow_terminal_gets_lines_that_fit(run: Run, columns: int) -> None:
     shown = explained(run, columns=columns).stdout
     assert max(cell_len(line) for line in shown.splitlines()) <= columns
     words = " ".join(shown.split())
-    assert "1 best relevance 2.000 = +0.125 meaning +0.250 words +0.375 context" in words
+    assert "1 best relevance 2.000 = +0.125 meaning +0.250 words" in words
     assert "-0.875 diversity cosine 1.000 (#1) BM25 2.50 (#22), in context 3.50" in words
     assert "Kim, 2024-05-01 red green" in words
     assert "2 other relevance 1.000 =" in words

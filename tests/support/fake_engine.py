@@ -78,7 +78,7 @@ HIT = Hit(
     lexical_rank=4,
     bm25=6.5,
     bm25_in_context=7.25,
-    parts=Parts(0.5, 0.25, 1.0, 0.125, 0.625, 0.75, -0.75),
+    parts=Parts(0.5, 0.25, 0.125, 0.625, 0.75, -0.75),
 )
 """Found by its vector and its words; every number is exact in float32."""
 
