@@ -7,6 +7,7 @@ message becomes is in `analysis_format`. Why so: docs/decisions/0018-text-analys
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,8 +17,25 @@ from .analysis_format import AnalysedColumns, is_current, pack, term_of, unpack
 from .analysis_languages import ASSUMED, WORDS_MAX, Language, language_of
 from .analysis_months import date_terms, month_of, month_term
 from .analysis_names import name_terms, places_of_names, terms_of_author
-from .analysis_stems import is_latin, stem, without_accents
-from .analysis_words import RUN_CHARS_CACHED_MAX, RUNS_CACHED, Part, normal, parts_of, split
+from .analysis_stems import (
+    COMPOUNDING,
+    INNER_CHARS_MIN,
+    inner_word,
+    inner_words,
+    is_latin,
+    stems,
+    without_accents,
+)
+from .analysis_words import (
+    RUN_CHARS_CACHED_MAX,
+    RUNS_CACHED,
+    UNSPACED,
+    Part,
+    month_part,
+    normal,
+    parts_of,
+    split,
+)
 
 __all__ = [
     "QUERY_TOKENS_MAX",
@@ -35,8 +53,9 @@ __all__ = [
 # Different words of a query that are looked for: the first so many.
 QUERY_TOKENS_MAX = 256
 QUERY_CHARS_MAX = 32_768
-_QUESTION_MARKS = ("?", "？", "؟", ";", "՞", "⁇", "か。")  # noqa: RUF001
-_CLOSING = " \t\r\n\"'”’»)]}」』）!！*_~"  # noqa: RUF001
+_ISO_DATE = re.compile(r"\d{4}-(0?[1-9]|1[0-2])-\d{1,2}")
+# A mark before white space or the end, with a few others between: not the one inside an address.
+_QUESTION = re.compile(r"\?(?=[^\w\s]{0,8}(?:\s|\Z))|[\uff1f\u061f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +78,15 @@ class QueryWord:
     """Where a word stands in the query as it was given: text[start:end].
 
     Attributes:
-        names: as in `QueryToken`. The place has the word's 's with it.
+        names, terms: as in `QueryToken`. The place has the word's 's with it.
+        is_capitalised: whether it begins with a capital letter.
     """
 
     start: int
     end: int
     names: tuple[int, ...]
+    terms: tuple[int, ...]
+    is_capitalised: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +109,7 @@ class Analyser:
 
     def analyse(self, text: str, author: str) -> bytes:
         """The terms of a message; the form is that of `analysis_format`. Linear in the text."""
-        text = normal(text)
-        runs, unspaced = split(text)
+        runs, unspaced = split(normal(text))
         language = _language(runs)
         terms: list[int] = []
         length = 0
@@ -104,7 +125,7 @@ class Analyser:
             length,
             terms_of_author(author),
             language=language,
-            is_question=text.rstrip(_CLOSING).endswith(_QUESTION_MARKS),
+            asks=_QUESTION.search(text) is not None,
         )
 
     def is_current(self, analysed: bytes) -> bool:
@@ -127,16 +148,20 @@ def _terms_of_run(run: str, language: Language) -> tuple[tuple[int, ...], int]:
 
 def _terms(run: str, language: Language) -> tuple[tuple[int, ...], int]:
     parts = parts_of(run)
-    terms = tuple(term_of(_form(part, language)) for part in parts)
-    return terms, sum(part.length for part in parts)
+    forms: list[str] = []
+    for part in parts:
+        if not part.is_word:
+            forms.append(without_accents(part.text))
+            continue
+        of_part = stems(part.text, language)
+        forms += of_part
+        if language in COMPOUNDING and is_latin(part.text):
+            forms += inner_words(of_part[0])
+    return tuple(term_of(form) for form in forms if form), sum(part.length for part in parts)
 
 
 _cached_terms = lru_cache(RUNS_CACHED)(_terms)
 _term_of_gram = lru_cache(RUNS_CACHED)(term_of)
-
-
-def _form(part: Part, language: Language) -> str:
-    return stem(part.text, language) if part.is_word else without_accents(part.text)
 
 
 def query_terms(text: str, languages: Iterable[int]) -> QueryTerms:
@@ -154,7 +179,7 @@ def query_terms(text: str, languages: Iterable[int]) -> QueryTerms:
         tokens.setdefault(token.terms, token)
         if len(tokens) >= QUERY_TOKENS_MAX:
             break
-    words = tuple(QueryWord(*place) for place in places_of_names(text))
+    words = tuple(_query_words(text, known or (ASSUMED,)))
     return QueryTerms(
         tokens=tuple(tokens.values()),
         author_terms=frozenset(name for word in words for name in word.names),
@@ -166,7 +191,16 @@ def _query_parts(text: str) -> Iterator[Part]:
     runs, unspaced = split(normal(text))
     for run in runs:
         yield from parts_of(run)
+        date = _ISO_DATE.fullmatch(run)
+        if date is not None:
+            yield month_part(int(date.group(1)))
     yield from unspaced
+
+
+def _query_words(text: str, languages: tuple[Language, ...]) -> Iterator[QueryWord]:
+    for start, end, word in places_of_names(text):
+        token = _query_token(Part(word, UNSPACED.match(word) is None, 1), languages)
+        yield QueryWord(start, end, token.names, token.terms, text[start].isupper())
 
 
 @lru_cache(RUNS_CACHED)
@@ -174,13 +208,16 @@ def _query_token(part: Part, languages: tuple[Language, ...]) -> QueryToken:
     if not part.is_word:
         month = month_of(part.text, Language.NONE)
         months = set() if month is None else {month_term(month)}
-        return QueryToken(tuple(sorted({term_of(without_accents(part.text))} | months)), ())
+        term = term_of(without_accents(part.text))
+        names = (term,) if UNSPACED.match(part.text) else ()
+        return QueryToken(tuple(sorted({term} | months)), names)
     terms: set[int] = set()
     for language in languages if is_latin(part.text) else (Language.NONE,):
-        stemmed = stem(part.text, language)
-        terms.add(term_of(stemmed))
-        terms.add(term_of(stem(without_accents(part.text), language)))
-        month = month_of(stemmed, language)
-        if month is not None:
-            terms.add(month_term(month))
+        for stemmed in stems(part.text, language):
+            terms.add(term_of(stemmed))
+            if language in COMPOUNDING and len(stemmed) >= INNER_CHARS_MIN:
+                terms.add(term_of(inner_word(stemmed)))
+            month = month_of(stemmed, language)
+            if month is not None:
+                terms.add(month_term(month))
     return QueryToken(tuple(sorted(terms)), name_terms(part.text))

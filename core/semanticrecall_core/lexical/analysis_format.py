@@ -5,7 +5,7 @@ One blob belongs to one message. All numbers are little-endian. In this order:
   offset  size  what
   0       1     VERSION of the analysis: of this form, and of how texts become terms
   1       1     the language its words in Latin script were stemmed in: a `Language`
-  2       1     flags; bit 0: the message ends in a question; the others 0
+  2       1     flags; bit 0: the message asks something; the others 0
   3       1     a: number of author terms, AUTHOR_TERMS_MAX at most
   4       4     CRC-32 of the blob without these four bytes
   8       4     length: how many words the message has; a word counts once, whatever its parts
@@ -43,7 +43,7 @@ LENGTH_MAX = 0xFFFFFFFF
 
 _HEADER = struct.Struct("<BBBBIII")
 _HEADER_WORDS = _HEADER.size // 4
-_QUESTION = 1
+_ASKS = 1
 
 
 def term_of(word: str) -> int:
@@ -58,7 +58,7 @@ class AnalysedColumns:
     Attributes:
         lengths: shape (n,), uint32. Words of each message.
         languages: shape (n,), uint8. The `Language` of each.
-        asks: shape (n,), bool. Whether it ends in a question.
+        asks: shape (n,), bool. Whether it has a question in it.
         term_starts: shape (n + 1,), int64.
         terms, counts: shape (all terms,), uint32 and uint16; ascending terms inside a message.
         author_starts: shape (n + 1,), int64.
@@ -81,7 +81,7 @@ def pack(
     author_terms: Sequence[int],
     *,
     language: int,
-    is_question: bool,
+    asks: bool,
 ) -> bytes:
     """One blob.
 
@@ -98,7 +98,7 @@ def pack(
     if n & 1:
         values.append(0)
     body = struct.pack(f"<{a + n}I{len(values)}H", *authors, *terms, *values)
-    flags = _QUESTION if is_question else 0
+    flags = _ASKS if asks else 0
     length = min(length, LENGTH_MAX)
     checksum = crc32(body, crc32(struct.pack("<BBBBII", VERSION, language, flags, a, length, n)))
     return _HEADER.pack(VERSION, language, flags, a, checksum, length, n) + body
@@ -111,7 +111,7 @@ def is_current(analysed: bytes) -> bool:
     _, _, _, a, checksum, _, n = _HEADER.unpack_from(analysed)
     if len(analysed) != _HEADER.size + 4 * (a + n) + 4 * ((n + 1) // 2):
         return False
-    return checksum == crc32(analysed[8:], crc32(analysed[:4]))
+    return bool(checksum == crc32(analysed[8:], crc32(analysed[:4])))
 
 
 def unpack(analysed: Sequence[bytes]) -> AnalysedColumns:
@@ -128,7 +128,7 @@ def unpack(analysed: Sequence[bytes]) -> AnalysedColumns:
     return AnalysedColumns(
         lengths=joined[starts + 2].astype(np.uint32),
         languages=((first >> 8) & 0xFF).astype(np.uint8),
-        asks=((first >> 16) & _QUESTION).astype(np.bool_),
+        asks=((first >> 16) & _ASKS).astype(np.bool_),
         term_starts=_with_end(terms),
         terms=joined[_ranges(of_terms, terms)].astype(np.uint32),
         counts=joined.view("<u2")[_ranges(of_counts, terms)].astype(np.uint16),
@@ -147,5 +147,6 @@ def _with_end(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Every position of ranges that start at `starts`, end to end."""
     ends = np.cumsum(lengths)
-    shifts = np.repeat(starts - (ends - lengths), lengths)
-    return np.arange(len(shifts), dtype=np.int64) + shifts
+    positions = np.repeat(starts - (ends - lengths), lengths)
+    positions += np.arange(len(positions), dtype=np.int64)
+    return positions

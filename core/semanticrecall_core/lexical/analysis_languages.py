@@ -40,6 +40,8 @@ class Language(IntEnum):
 ASSUMED = Language.ENGLISH
 # Words looked at; a longer message has told by then.
 WORDS_MAX = 96
+# One word tells too little: "See ya", "Take care" are Spanish and Romanian by one.
+TELLING_WORDS_MIN = 2
 
 _FUNCTION_WORDS: dict[Language, str] = {
     Language.ENGLISH: (
@@ -163,6 +165,17 @@ _LETTERS: dict[str, tuple[Language, ...]] = {
     "ç": (Language.FRENCH, Language.PORTUGUESE, Language.TURKISH),
     "ê": (Language.FRENCH, Language.PORTUGUESE),
     "è": (Language.FRENCH, Language.ITALIAN),
+    "é": (
+        *(Language.FRENCH, Language.SPANISH, Language.PORTUGUESE, Language.CZECH),
+        *(Language.HUNGARIAN,),
+    ),
+    "à": (Language.FRENCH, Language.ITALIAN, Language.PORTUGUESE),
+    "ù": (Language.FRENCH, Language.ITALIAN),
+    "ò": (Language.ITALIAN,),
+    "á": (Language.SPANISH, Language.PORTUGUESE, Language.CZECH, Language.HUNGARIAN),
+    "í": (Language.SPANISH, Language.PORTUGUESE, Language.CZECH, Language.HUNGARIAN),
+    "ó": (Language.SPANISH, Language.PORTUGUESE, Language.POLISH, Language.HUNGARIAN),
+    "ú": (Language.SPANISH, Language.PORTUGUESE, Language.CZECH, Language.HUNGARIAN),
     "œ": (Language.FRENCH,),
     "ã": (Language.PORTUGUESE,),
     "õ": (Language.PORTUGUESE,),
@@ -221,17 +234,21 @@ def language_of(words: Iterable[str]) -> Language:
         ASSUMED where nothing tells or where it is as likely as any other.
     """
     scores: dict[Language, float] = {}
-    votes_of = _VOTES.get
+    telling: dict[Language, int] = {}
     for word in words:
-        votes = votes_of(word)
-        if votes is not None:
-            for language, share in votes:
-                scores[language] = scores.get(language, 0.0) + share
-        elif not word.isascii():
-            for letter in word:
-                for language, share in _LETTER_VOTES.get(letter, ()):
-                    scores[language] = scores.get(language, 0.0) + share
-    if not scores:
-        return ASSUMED
-    best = max(scores, key=lambda language: (scores[language], -language))
-    return ASSUMED if scores.get(ASSUMED, 0.0) >= scores[best] else best
+        votes = _VOTES.get(word)
+        if votes is None and not word.isascii():
+            votes = _votes_by_letters(word)
+        for language, share in votes or ():
+            scores[language] = scores.get(language, 0.0) + share
+            telling[language] = telling.get(language, 0) + 1
+    known = [language for language in scores if telling[language] >= TELLING_WORDS_MIN]
+    best = max(known, key=lambda language: (scores[language], -language), default=ASSUMED)
+    return ASSUMED if scores.get(ASSUMED, 0.0) >= scores.get(best, 0.0) else best
+
+
+def _votes_by_letters(word: str) -> _Votes:
+    """The votes of its rarest letter: the one that the fewest languages have."""
+    return min(
+        (_LETTER_VOTES[letter] for letter in word if letter in _LETTER_VOTES), key=len, default=()
+    )

@@ -67,16 +67,15 @@ def _form(word: str) -> str:
     return stem(word, Language.NONE)
 
 
-def places_of_names(text: str) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """Where a text as it was given has something that could be a name: start, end, terms."""
+def places_of_names(text: str) -> Iterator[tuple[int, int, str]]:
+    """What could be a name in a text as it was given: start, end, normal form."""
     for found in NAME.finditer(text):
         start, word = found.start(), found.group()
         if not UNSPACED.match(word):
             word = normal(word).casefold()
             if word and not word.isdecimal():
-                yield start, found.end(), name_terms(word)
+                yield start, found.end(), word
             continue
         for size in _STRETCHES:
             for i in range(len(word) - size + 1):
-                name = normal(word[i : i + size])
-                yield start + i, start + i + size, (term_of(name),)
+                yield start + i, start + i + size, normal(word[i : i + size])

@@ -12,7 +12,7 @@ import threading
 import unicodedata
 from functools import lru_cache
 
-import Stemmer
+import Stemmer  # type: ignore[import-not-found]  # a C module without types
 
 from .analysis_languages import Language
 
@@ -49,6 +49,25 @@ _SCRIPTS = (
     (0x0B80, 0x0C00, "tamil"),
     (0x1F00, 0x2000, "greek"),
 )
+# Languages that write several words as one.
+COMPOUNDING = frozenset(
+    {
+        Language.GERMAN,
+        Language.DUTCH,
+        Language.SWEDISH,
+        Language.DANISH,
+        Language.NORWEGIAN,
+        Language.FINNISH,
+        Language.HUNGARIAN,
+    }
+)
+# Shorter than this, beginnings and ends of words are no words.
+INNER_CHARS_MIN = 4
+COMPOUND_CHARS_MIN = 9
+COMPOUND_CHARS_MAX = 32
+# Turkish hangs endings on endings, and the stemmer takes off only some: of what is left the first
+# letters tell a word best (Can et al., 2008: the first five).
+TURKISH_CHARS_MAX = 5
 # French, Italian and Catalan words before an apostrophe that are not worth finding.
 _ELIDED = re.compile(
     r"(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quelqu|dell|nell|dall|sull|all|coll|un|quest|quell)'(?=\w)"
@@ -125,6 +144,18 @@ def stem(word: str, language: Language) -> str:
     return without_accents(_snowball(algorithm, word.replace("ё", "е")))
 
 
+def stems(word: str, language: Language) -> tuple[str, ...]:
+    """The stem of a word, and that of the word without accents where it is another one.
+
+    Stemmers go by accents, and people leave them out: `volcán` is `volcan`, `volcan` is `volc`.
+    """
+    first = stem(word, language)
+    if word.isascii() or not is_latin(word):
+        return (first,)
+    second = stem(without_accents(word), language)
+    return (first,) if second == first else (first, second)
+
+
 def _latin(word: str, language: Language) -> str:
     word = without_ending(word)
     if "'" in word:
@@ -137,4 +168,26 @@ def _latin(word: str, language: Language) -> str:
         # English writes its few accents or does not: naïve, naive.
         word = without_accents(word)
     algorithm = _SNOWBALL.get(language)
-    return without_accents(_snowball(algorithm, word)) if algorithm and word else word
+    if not algorithm or not word:
+        return word
+    stemmed = without_accents(_snowball(algorithm, word))
+    return stemmed[:TURKISH_CHARS_MAX] if language is Language.TURKISH else stemmed
+
+
+def inner_word(stemmed: str) -> str:
+    """What a stem is called where it begins or ends a longer word; no stem is spelled so."""
+    return "\0in " + stemmed
+
+
+def inner_words(stemmed: str) -> list[str]:
+    """All that could be a word at the beginning or the end of a long one: `kuch` of `apfelkuch`.
+
+    Without a dictionary most of them are no words, and then no query looks for them.
+    """
+    n = len(stemmed)
+    if not COMPOUND_CHARS_MIN <= n <= COMPOUND_CHARS_MAX:
+        return []
+    ends = range(INNER_CHARS_MIN, n - INNER_CHARS_MIN + 1)
+    return list(
+        dict.fromkeys(inner_word(piece) for i in ends for piece in (stemmed[:i], stemmed[i:]))
+    )

@@ -83,7 +83,7 @@ _SOUTH_EAST = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u1089
 _HANGUL = "\u1100-\u11ff\uac00-\ud7a3"
 # A number with the sign for year, month or day, or a stretch of one kind of script.
 _STRETCH = re.compile(
-    rf"(\d{{1,4}})([年月日号號년월일])|([{_CJK}]+)|([{_SOUTH_EAST}]+)|([{_HANGUL}]+)"
+    rf"(?<!\d)(\d{{1,4}}) ?([年月日号號년월일])|([{_CJK}]+)|([{_SOUTH_EAST}]+)|([{_HANGUL}]+)"
 )
 # A stretch of one of these scripts; and what could be a name: such a stretch, or a word.
 UNSPACED = re.compile(f"[{_CJK}{_SOUTH_EAST}{_HANGUL}]+")
@@ -120,6 +120,8 @@ _PARTICLES = (
 _JOINTS = re.compile(r"://|::|[._\-/\\:@+&=~,]")
 _CASES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)")
+# U.S.A, p.m, R&D.
+_ABBREVIATION = re.compile(r"[^\W\d_](?:[.&][^\W\d_])+")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
 _NUMBERS_INSIDE = re.compile(r"(?<![^\W_])[vV]?(\d+(?:[.:/\-]\d+)+)")
 _SEPARATOR = re.compile(r"(?<!\d)[^\w#+]+|[^\w#+]+(?!\d)|_+")
@@ -148,7 +150,7 @@ def _unspaced(found: re.Match[str], parts: list[Part]) -> str:
     number, sign, cjk, south_east, hangul = found.groups()
     if number is not None:
         digits = _digits(number)
-        parts.append(Part(digits + "月" if sign in "月월" else digits, False, 1))
+        parts.append(month_part(int(digits)) if sign in "月월" else Part(digits, False, 1))
     elif cjk is not None:
         _add_pairs(cjk, parts)
         parts.extend(Part(character, False, 0) for character in _HAN.findall(cjk) if len(cjk) > 1)
@@ -186,6 +188,11 @@ def _add_hangul(word: str, parts: list[Part]) -> None:
                 parts.append(Part(pair, False, 0))
 
 
+def month_part(month: int) -> Part:
+    """A month that is written as a number."""
+    return Part(f"{month}月", False, 1)
+
+
 def parts_of(run: str) -> tuple[Part, ...]:
     """The parts of a run: one for a plain word."""
     return _cached_parts(run) if len(run) <= RUN_CHARS_CACHED_MAX else _parts(run)
@@ -211,11 +218,11 @@ def _parts(run: str) -> tuple[Part, ...]:
         _add_piece(piece, parts)
     if len(pieces) == 1 and run[-1] not in "#+":
         return tuple(parts)
-    if all(len(piece) == 1 for piece in pieces) and len(pieces) > 1 and not run[0].isdecimal():
-        # U.S.A., p.m.: an abbreviation, whose letters are not worth finding.
+    if _ABBREVIATION.fullmatch(run):
+        # Its letters are not worth finding.
         return (Part("".join(pieces).casefold(), False, 1),)
     parts.extend(_wholes(run, pieces))
-    return tuple(dict.fromkeys(parts))
+    return tuple(dict.fromkeys(part for part in parts if part.text))
 
 
 _cached_parts = lru_cache(RUNS_CACHED)(_parts)
