@@ -137,6 +137,24 @@ class FakeEmbedder:
         """One vector; words past the window are cut."""
         return self.embed_window(text, EmbedRole.QUERY, budget, owner)
 
+    def embed_queries(
+        self, texts: Sequence[str], budget: CallBudget, owner: str = ""
+    ) -> list[EmbeddedText]:
+        """One after the other."""
+        return [self.embed_query(text, budget, owner) for text in texts]
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """A word is a token."""
+        return [len(words_of(text)) for text in texts]
+
+    def cut_to_tokens(self, text: str, tokens_max: int) -> str:
+        """Up to the end of the last word that has room."""
+        if len(words_of(text)) <= tokens_max:
+            return text
+        ends = [found.end() for found in _WORD.finditer(text)]
+        beginnings = [text[:end] for end in ends if len(words_of(text[:end])) <= tokens_max]
+        return beginnings[-1] if beginnings else ""
+
     def embed_window(
         self, text: str, role: EmbedRole, budget: CallBudget, owner: str = ""
     ) -> EmbeddedText:

@@ -164,6 +164,15 @@ class _Queue:
         return batch
 
 
+def _result_of(request: _Request) -> FloatRows | EmbeddingFailedError:
+    if isinstance(request.error, EmbeddingFailedError):
+        return request.error
+    if request.error is not None:
+        raise request.error
+    assert request.vector is not None
+    return request.vector
+
+
 def _is_there(request: _Request) -> bool:
     """Whether its caller still waits; one who does not is told so here."""
     try:
@@ -220,24 +229,33 @@ class Lane:
 
     def run(self, role: EmbedRole, ids: IntColumn, budget: CallBudget) -> FloatRows:
         """See `Scheduler.run`."""
-        request, queue = _Request(ids, budget), self._queues[role]
-        with self._work:
-            if self._dead:
-                raise _stopped()
-            queue.add(request)
-            self._work.notify()
+        (result,) = self.run_all(role, [ids], budget)
+        if isinstance(result, EmbeddingFailedError):
+            raise result
+        return result
+
+    def run_all(
+        self, role: EmbedRole, texts: Sequence[IntColumn], budget: CallBudget
+    ) -> list[FloatRows | EmbeddingFailedError]:
+        """See `Scheduler.run_all`. All of them wait before the first is taken."""
+        requests, queue = [_Request(ids, budget) for ids in texts], self._queues[role]
         try:
-            while not request.ended.wait(min(CANCEL_POLL_SECONDS, budget.remaining())):
-                budget.check()
+            with self._work:
+                if self._dead:
+                    raise _stopped()
+                for request in requests:
+                    queue.add(request)
+                self._work.notify(len(requests))
+            for request in requests:
+                while not request.ended.wait(min(CANCEL_POLL_SECONDS, budget.remaining())):
+                    budget.check()
         except BaseException:
             with self._work:
-                request.has_left = True
-                queue.discard(request)
+                for request in requests:
+                    request.has_left = True
+                    queue.discard(request)
             raise
-        if request.error is not None:
-            raise request.error
-        assert request.vector is not None
-        return request.vector
+        return [_result_of(request) for request in requests]
 
     def stop(self) -> None:
         """End the workers after the batch in hand. For a lane that nobody can reach any more."""
@@ -374,6 +392,12 @@ class BatchScheduler:
     def run(self, role: EmbedRole, ids: IntColumn, budget: CallBudget) -> FloatRows:
         """See `Scheduler`."""
         return self._by_role[role].run(role, ids, budget)
+
+    def run_all(
+        self, role: EmbedRole, texts: Sequence[IntColumn], budget: CallBudget
+    ) -> list[FloatRows | EmbeddingFailedError]:
+        """See `Scheduler`."""
+        return self._by_role[role].run_all(role, texts, budget)
 
     def stats(self) -> SchedulerStats:
         """See `Scheduler`."""

@@ -8,7 +8,7 @@ what one owner has cached is never looked up for another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,7 @@ from .scheduler import DEFAULT_SCHEDULING, Scheduler, Scheduling, SlotScheduler
 from .session import Device, EncoderSession, choose_device
 from .single_flight import SingleFlight
 from .spec import ModelSpec
+from .token_counting import count_tokens, cut_to_tokens
 from .tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -145,6 +146,34 @@ class OnnxEmbedder:
         """
         return self.embed_window(text, EmbedRole.QUERY, budget, owner)
 
+    def embed_queries(
+        self, texts: Sequence[str], budget: CallBudget, owner: str = ""
+    ) -> list[EmbeddedText]:
+        """As `embed_query` for each; what is not cached runs together. Raises as that does."""
+        budget.check()
+        answers: dict[int, EmbeddedText] = {}
+        chunks: dict[int, Chunk] = {}
+        for place, text in enumerate(texts):
+            if (known := self._known_whole(EmbedRole.QUERY, text, owner)) is not None:
+                answers[place] = _answer([known], computed=0, truncated=False)
+                continue
+            chunk = next(self._chunks(EmbedRole.QUERY, text), None)
+            if chunk is None:
+                raise _nothing_to_embed()
+            chunks[place] = chunk
+        rows = self._rows(EmbedRole.QUERY, list(chunks.values()), budget, owner)
+        for (place, chunk), (row, computed) in zip(chunks.items(), rows, strict=True):
+            answers[place] = _answer([row], computed=int(computed), truncated=not chunk.last)
+        return [answers[place] for place in range(len(texts))]
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text is, without those around a text; see `token_counting`."""
+        return count_tokens(self._tokenizer, texts)
+
+    def cut_to_tokens(self, text: str, tokens_max: int) -> str:
+        """The longest beginning of at most so many tokens, whole ones; see `token_counting`."""
+        return cut_to_tokens(self._tokenizer, text, tokens_max)
+
     def embed_window(
         self, text: str, role: EmbedRole, budget: CallBudget, owner: str = ""
     ) -> EmbeddedText:
@@ -223,29 +252,64 @@ class OnnxEmbedder:
         self, role: EmbedRole, chunk: Chunk, budget: CallBudget, owner: str
     ) -> tuple[CachedVector, bool]:
         """A chunk's vector, and whether it was computed by this call."""
-        key = CacheKey(owner, self._prompts[role], chunk.text)
-        if (known := self._cache.get(key)) is not None:
-            budget.check()
-            return known, False
-        fresh = False
+        (found,) = self._rows(role, [chunk], budget, owner)
+        return found
 
-        def compute() -> CachedVector:
-            nonlocal fresh
+    def _rows(
+        self, role: EmbedRole, chunks: Sequence[Chunk], budget: CallBudget, owner: str
+    ) -> list[tuple[CachedVector, bool]]:
+        """Each chunk's vector, and whether this call computed it (of equal ones, the first)."""
+        keys = [CacheKey(owner, self._prompts[role], chunk.text) for chunk in chunks]
+        by_key = dict(zip(keys, chunks, strict=True))
+        known = {key: entry for key in by_key if (entry := self._cache.get(key)) is not None}
+        unknown = [(role, key) for key in by_key if key not in known]
+        fresh: set[CacheKey] = set()
+
+        def compute(
+            wanted: Sequence[tuple[EmbedRole, CacheKey]],
+        ) -> list[CachedVector | EmbeddingFailedError]:
+            asked = {key: by_key[key] for _, key in wanted}
+            found = self._found_or_computed(role, asked, budget, fresh)
+            return [found[key] for key in asked]
+
+        budget.check()
+        flown = self._flights.run_all(unknown, compute, budget)
+        known.update((key, entry) for (_, key), (entry, _) in zip(unknown, flown, strict=True))
+        rows: list[tuple[CachedVector, bool]] = []
+        for key in keys:
+            rows.append((known[key], key in fresh))
+            fresh.discard(key)
+        return rows
+
+    def _found_or_computed(
+        self,
+        role: EmbedRole,
+        asked: Mapping[CacheKey, Chunk],
+        budget: CallBudget,
+        fresh: set[CacheKey],
+    ) -> dict[CacheKey, CachedVector | EmbeddingFailedError]:
+        """Vectors of chunks that were not in memory; those that were computed are in `fresh`."""
+        found: dict[CacheKey, CachedVector | EmbeddingFailedError] = {}
+        missing: list[CacheKey] = []
+        for key, chunk in asked.items():
             # The flight that this caller just missed may have left its result here, or an earlier
             # process on the disk.
             if (known := self._cache.find(key)) is not None:
-                return known
-            mark = self._cache.begin_miss()
-            if len(chunk.ids) > self._tokenizer.max_tokens:
-                raise EmbeddingFailedError("a chunk is longer than the model's window")
-            vector = self._scheduler.run(role, chunk.ids, budget)
-            entry = CachedVector(vector, len(chunk.ids))
+                found[key] = known
+            elif len(chunk.ids) > self._tokenizer.max_tokens:
+                found[key] = EmbeddingFailedError("a chunk is longer than the model's window")
+            else:
+                missing.append(key)
+        marks = [self._cache.begin_miss() for _ in missing]
+        results = self._scheduler.run_all(role, [asked[key].ids for key in missing], budget)
+        for key, mark, result in zip(missing, marks, results, strict=True):
+            if isinstance(result, EmbeddingFailedError):
+                found[key] = result
+                continue
+            found[key] = entry = CachedVector(result, len(asked[key].ids))
             self._cache.put(key, entry, mark)
-            fresh = True
-            return entry
-
-        entry, _ = self._flights.run((role, key), compute, budget)
-        return entry, fresh
+            fresh.add(key)
+        return found
 
     def _self_test(self, model: EncoderModel) -> None:
         """Compare known vectors on both sessions, compare the sessions, and warm both up."""

@@ -14,12 +14,15 @@ begun.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ..types.errors import ResourceExhaustedError
+from ..types.errors import EmbeddingFailedError, ResourceExhaustedError
 from ..types.stats import (
     SchedulerStats,
 )
@@ -97,6 +100,18 @@ class Scheduler(Protocol):
 
         Raises EmbeddingFailedError, ResourceExhaustedError (QUEUE_FULL), UnavailableError when it
         is not healthy, DeadlineExceededError, CancelledError.
+        """
+        ...
+
+    def run_all(
+        self, role: EmbedRole, texts: Sequence[IntColumn], budget: CallBudget
+    ) -> list[FloatRows | EmbeddingFailedError]:
+        """The unit vector of each text, or why it has none, in the time of as few runs as may be.
+
+        Args:
+            texts: as in `run`.
+
+        Raises as `run`, but for EmbeddingFailedError.
         """
         ...
 
@@ -182,6 +197,14 @@ class RunSlots:
                     self._hand_on()
             raise
 
+    def enter_if_free(self) -> bool:
+        """Take a slot that nobody wants; False where there is none."""
+        with self._lock:
+            if not self._free:
+                return False
+            self._free -= 1
+            return True
+
     def leave(self) -> None:
         """Give the slot to the first who waits."""
         with self._lock:
@@ -209,6 +232,66 @@ class RunSlots:
             )
 
 
+class _SharedTexts:
+    """Texts of one caller, run by that caller and by helpers that find a free slot."""
+
+    def __init__(self, session: TextRunner, slots: RunSlots, texts: Sequence[IntColumn]) -> None:
+        self._session = session
+        self._slots = slots
+        self._texts = texts
+        self._untaken = deque(range(len(texts)))
+        self._results: dict[int, FloatRows | BaseException] = {}
+
+    def run(
+        self, budget: CallBudget, pool: ThreadPoolExecutor, helpers: int
+    ) -> list[FloatRows | EmbeddingFailedError]:
+        """The caller's share, until all is done."""
+        helping: list[Future[None]] = []
+        try:
+            with suppress(RuntimeError):  # no thread to be had: the caller does all
+                helping += [pool.submit(self._help) for _ in range(helpers)]
+            while len(self._results) < len(self._texts):
+                budget.check()
+                place = self._take()
+                if place is None:  # in a helper's hands, who may give it back
+                    wait_for(helping, min(CANCEL_POLL_SECONDS, budget.remaining()))
+                    continue
+                self._slots.enter(len(self._texts[place]), budget)
+                self._run_in_slot(place)
+        finally:
+            self._untaken.clear()
+            for help_ in helping:
+                help_.cancel()
+        ordered: list[FloatRows | EmbeddingFailedError] = []
+        for place in range(len(self._texts)):
+            result = self._results[place]
+            if isinstance(result, BaseException) and not isinstance(result, EmbeddingFailedError):
+                raise result
+            ordered.append(result)
+        return ordered
+
+    def _help(self) -> None:
+        while (place := self._take()) is not None:
+            if not self._slots.enter_if_free():
+                self._untaken.appendleft(place)
+                return
+            self._run_in_slot(place)
+
+    def _take(self) -> int | None:
+        try:
+            return self._untaken.popleft()
+        except IndexError:
+            return None
+
+    def _run_in_slot(self, place: int) -> None:
+        try:
+            self._results[place] = self._session.run(self._texts[place])
+        except BaseException as error:  # the caller's to raise, whoever met it
+            self._results[place] = error
+        finally:
+            self._slots.leave()
+
+
 class SlotScheduler:
     """Implements `Scheduler`: one text a run, on the calling thread. See the module.
 
@@ -221,6 +304,8 @@ class SlotScheduler:
         self._sessions = dict(sessions)
         self._runs_max = limits.runs_at_once()
         self._slots = {role: RunSlots(self._runs_max, limits) for role in sessions}
+        # Threads are started when they are first of use, and end with this object.
+        self._helpers = ThreadPoolExecutor(max(1, self._runs_max - 1), "embed-helper")
 
     @property
     def healthy(self) -> bool:
@@ -240,6 +325,19 @@ class SlotScheduler:
             return self._sessions[role].run(ids)
         finally:
             slots.leave()
+
+    def run_all(
+        self, role: EmbedRole, texts: Sequence[IntColumn], budget: CallBudget
+    ) -> list[FloatRows | EmbeddingFailedError]:
+        """See `Scheduler`. The texts run one by one; slots that are free help."""
+        if len(texts) > 1:
+            return _SharedTexts(self._sessions[role], self._slots[role], texts).run(
+                budget, self._helpers, min(self._runs_max, len(texts)) - 1
+            )
+        try:
+            return [self.run(role, ids, budget) for ids in texts]
+        except EmbeddingFailedError as error:
+            return [error]
 
     def stats(self) -> SchedulerStats:
         """See `Scheduler`."""

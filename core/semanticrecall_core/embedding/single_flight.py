@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from ..types.errors import EmbeddingFailedError
@@ -37,27 +37,75 @@ class SingleFlight(Generic[K, V]):
 
     def run(self, key: K, compute: Callable[[], V], budget: CallBudget) -> tuple[V, bool]:
         """The value for `key`, and whether this caller computed it."""
-        while True:
+
+        def compute_one(_: Sequence[K]) -> list[V | EmbeddingFailedError]:
+            try:
+                return [compute()]
+            except EmbeddingFailedError as error:
+                return [error]
+
+        (found,) = self.run_all([key], compute_one, budget)
+        return found
+
+    def run_all(
+        self,
+        keys: Sequence[K],
+        compute: Callable[[Sequence[K]], Sequence[V | EmbeddingFailedError]],
+        budget: CallBudget,
+    ) -> list[tuple[V, bool]]:
+        """The value of each key, and whether this caller computed it.
+
+        What nobody computes yet is computed together, before this caller waits for others: so two
+        never wait for each other.
+
+        Args:
+            keys: each once.
+            compute: the value of each of the keys it is given, or why the text has none.
+            budget: ends the wait.
+
+        Raises EmbeddingFailedError, of the first key that has no value.
+        """
+        found: dict[K, tuple[V, bool]] = {}
+        while len(found) < len(keys):
             budget.check()
+            own: dict[K, _Flight[V]] = {}
+            others: dict[K, _Flight[V]] = {}
             with self._lock:
-                flight = self._flights.get(key)
-                if flight is None:
-                    own = self._flights[key] = _Flight[V]()
-                    break
-            while not flight.ended.wait(min(CANCEL_POLL_SECONDS, budget.remaining())):
-                budget.check()
-            if flight.error is not None:
-                raise EmbeddingFailedError(flight.error.message, reason=flight.error.reason)
-            if flight.values:
-                return flight.values[0], False
+                for key in keys:
+                    if key in found:
+                        continue
+                    if (flight := self._flights.get(key)) is not None:
+                        others[key] = flight
+                    else:
+                        own[key] = self._flights[key] = _Flight[V]()
+            if own:
+                self._fly(own, compute)
+            for key, flight in (own | others).items():
+                while not flight.ended.wait(min(CANCEL_POLL_SECONDS, budget.remaining())):
+                    budget.check()
+                if flight.error is not None and key in own:
+                    raise flight.error
+                if flight.error is not None:
+                    raise EmbeddingFailedError(flight.error.message, reason=flight.error.reason)
+                if flight.values:
+                    found[key] = flight.values[0], key in own
+        return [found[key] for key in keys]
+
+    def _fly(
+        self,
+        own: dict[K, _Flight[V]],
+        compute: Callable[[Sequence[K]], Sequence[V | EmbeddingFailedError]],
+    ) -> None:
+        """Compute what this caller leads, and let everyone have it."""
         try:
-            value = compute()
-            own.values.append(value)
-            return value, True
-        except EmbeddingFailedError as error:
-            own.error = error
-            raise
+            for flight, value in zip(own.values(), compute(list(own)), strict=True):
+                if isinstance(value, EmbeddingFailedError):
+                    flight.error = value
+                else:
+                    flight.values.append(value)
         finally:
             with self._lock:
-                del self._flights[key]
-            own.ended.set()
+                for key in own:
+                    del self._flights[key]
+            for flight in own.values():
+                flight.ended.set()
