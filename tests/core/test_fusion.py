@@ -25,33 +25,29 @@ NAN = math.nan
 
 
 def a_match(
-    own: list[list[float]],
-    context: list[list[float]] | None = None,
+    context: list[list[float]],
     names_author: list[list[float]] | None = None,
     before: list[int] | None = None,
-    after: list[int] | None = None,
-    moments: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0),
+    asks: list[bool] | None = None,
+    moments: tuple[float, float] = (0.0, 1.0),
 ) -> LexicalMatch:
     """A match of which only what counts for relevance is said; every phrasing has one moment."""
-    n, phrasings = len(own[0]), len(own)
+    n, phrasings = len(context[0]), len(context)
     zeros = [[0.0] * n] * phrasings
-    own_mean, own_std, context_mean, context_std = (
-        np.full(phrasings, value, np.float32) for value in moments
-    )
+    context_mean, context_std = (np.full(phrasings, value, np.float32) for value in moments)
     return LexicalMatch(
         seqs=np.arange(1, n + 1),
         revisions=np.arange(1, n + 1),
         times_ns=np.zeros(n, np.int64),
         is_candidate=np.ones(n, np.bool_),
-        own=np.array(own, np.float32),
-        context=np.array(context or zeros, np.float32),
-        own_mean=own_mean,
-        own_std=own_std,
+        own=np.array(zeros, np.float32),
+        context=np.array(context, np.float32),
         context_mean=context_mean,
         context_std=context_std,
         names_author=np.array(names_author or zeros, np.float32),
+        asks=np.array(asks or [False] * n, np.bool_),
         before=np.array(before or [-1] * n, np.int32),
-        after=np.array(after or [-1] * n, np.int32),
+        after=np.full(n, -1, np.int32),
         matched=n,
         searchable=n,
     )
@@ -68,50 +64,48 @@ def near(cosines: list[list[float]], mean: float = 0.0, std: float = 1.0) -> Cos
 
 def test_parts_by_hand() -> None:
     match = a_match(
-        own=[[6.0, 0.0]],
-        context=[[9.0, 6.0]],
+        context=[[6.0, 0.0]],
         names_author=[[1.0, 0.0]],
         before=[-1, 0],
-        after=[1, -1],
-        moments=(2.0, 4.0, 3.0, 2.0),
+        asks=[True, True],
+        moments=(2.0, 4.0),
     )
-    weights = Weights(dense=1.0, lexical=0.5, context=0.25, author=2.0, neighbour=0.5)
+    weights = Weights(dense=1.0, lexical=0.5, author=2.0, neighbour=0.5)
     parts = fused(match, near([[0.75, 0.25]], mean=0.25, std=0.5), weights)
     assert parts.dense.tolist() == [1.0, 0.0]
     assert parts.lexical.tolist() == [0.5, -0.25]
-    assert parts.context.tolist() == [0.75, 0.375]
     assert parts.author.tolist() == [2.0, 0.0]
-    # Alone they are worth 4.25 and 0.125; each is the other's only neighbour.
-    assert parts.neighbour.tolist() == [0.0625, 2.125]
-    assert parts.relevance.tolist() == [4.3125, 2.25]
+    # Alone they are worth 3.5 and -0.25; the first asks what the second answers.
+    assert parts.neighbour.tolist() == [0.0, 1.75]
+    assert parts.relevance.tolist() == [3.5, 1.5]
 
 
-def test_the_better_of_two_neighbours_counts_and_a_bad_one_takes_away() -> None:
-    match = a_match(own=[[4.0, 0.0, 2.0, -3.0]], before=[-1, 0, 1, 2], after=[1, 2, 3, -1])
-    weights = Weights(dense=0.0, lexical=1.0, context=0.0, author=0.0, neighbour=0.5)
-    parts = fused(match, None, weights)
-    assert parts.neighbour.tolist() == [0.0, 2.0, 0.0, 1.0]
-    alone = a_match(own=[[4.0, -3.0]], before=[1, -1])
-    assert fused(alone, None, weights).neighbour.tolist() == [-1.5, 0.0]
+def test_only_a_question_right_before_hands_over_and_a_bad_one_takes_away() -> None:
+    match = a_match(
+        context=[[4.0, 1.0, -3.0, 2.0]],
+        before=[-1, 0, 1, 2],
+        asks=[True, False, True, True],
+    )
+    weights = Weights(dense=0.0, lexical=1.0, author=0.0, neighbour=0.5)
+    assert fused(match, None, weights).neighbour.tolist() == [0.0, 2.0, 0.0, -1.5]
 
 
 def test_a_message_without_a_vector_counts_as_an_average_one() -> None:
-    match = a_match(own=[[0.0, 0.0, 0.0]])
+    match = a_match(context=[[0.0, 0.0, 0.0]])
     parts = fused(match, near([[0.5, NAN, 0.75]], mean=0.5, std=0.25), Weights())
     assert parts.dense.tolist() == [0.0, 0.0, 1.0]
     assert np.isfinite(parts.relevance).all()
 
 
 def test_words_alone_have_no_dense_part() -> None:
-    parts = fused(a_match(own=[[1.0, 2.0]]), None, Weights(neighbour=0.0))
+    parts = fused(a_match(context=[[1.0, 2.0]]), None, Weights(lexical=0.5))
     assert parts.dense.tolist() == [0.0, 0.0]
-    assert parts.relevance.tolist() == pytest.approx([0.4, 0.8])
+    assert parts.relevance.tolist() == [0.5, 1.0]
 
 
 def test_several_phrasings_count_by_their_mean() -> None:
-    match = a_match(own=[[4.0, 0.0], [0.0, 2.0]], names_author=[[1.0, 0.0], [0.0, 0.0]])
-    weights = Weights(dense=1.0, lexical=1.0, context=0.0, author=1.0, neighbour=0.0)
-    parts = fused(match, near([[1.0, NAN], [0.0, 0.5]]), weights)
+    match = a_match(context=[[4.0, 0.0], [0.0, 2.0]], names_author=[[1.0, 0.0], [0.0, 0.0]])
+    parts = fused(match, near([[1.0, NAN], [0.0, 0.5]]), Weights())
     assert parts.dense.tolist() == [0.5, 0.25]
     assert parts.lexical.tolist() == [2.0, 1.0]
     assert parts.author.tolist() == [0.5, 0.0]
@@ -121,25 +115,21 @@ def by_formula(
     match: LexicalMatch, cosines: list[list[float]], mean: float, std: float, weights: Weights
 ) -> list[float]:
     """Relevance, one message after the other, in Python floats."""
-    phrasings, n = match.own.shape
+    phrasings, n = match.context.shape
     total = [0.0] * n
     for q in range(phrasings):
         alone = []
         for i in range(n):
             cosine = cosines[q][i]
+            window = float(match.context[q, i]) - float(match.context_mean[q])
             alone.append(
                 (0.0 if math.isnan(cosine) else weights.dense * (cosine - mean) / std)
-                + weights.lexical
-                * (float(match.own[q, i]) - float(match.own_mean[q]))
-                / float(match.own_std[q])
-                + weights.context
-                * (float(match.context[q, i]) - float(match.context_mean[q]))
-                / float(match.context_std[q])
+                + weights.lexical * window / float(match.context_std[q])
                 + weights.author * float(match.names_author[q, i])
             )
         for i in range(n):
-            around = [alone[j] for j in (match.before[i], match.after[i]) if j >= 0]
-            total[i] += alone[i] + weights.neighbour * max(around, default=0.0)
+            question = match.before[i] >= 0 and match.asks[match.before[i]]
+            total[i] += alone[i] + (weights.neighbour * alone[match.before[i]] if question else 0.0)
     return [value / phrasings for value in total]
 
 
@@ -153,15 +143,13 @@ def test_relevance_is_that_of_the_formula(data: st.DataObject, phrasings: int, n
         row = st.lists(values, min_size=n, max_size=n)
         return data.draw(st.lists(row, min_size=phrasings, max_size=phrasings))
 
-    places = st.lists(st.integers(-1, n - 1), min_size=n, max_size=n)
-    weights = Weights(*data.draw(st.tuples(*[st.floats(0, WEIGHT_MAX)] * 5)))
+    weights = Weights(*data.draw(st.tuples(*[st.floats(0, WEIGHT_MAX)] * 4)))
     match = a_match(
         columns(SCORES),
-        columns(SCORES),
         columns(st.sampled_from([0.0, 1.0])),
-        data.draw(places),
-        data.draw(places),
-        (1.5, 2.0, 0.5, 0.25),
+        data.draw(st.lists(st.integers(-1, n - 1), min_size=n, max_size=n)),
+        data.draw(st.lists(st.booleans(), min_size=n, max_size=n)),
+        (1.5, 2.0),
     )
     cosines = columns(COSINES)
     parts = fused(match, near(cosines, 0.25, 0.125), weights)
@@ -177,7 +165,7 @@ def test_equal_relevance_goes_by_arrival() -> None:
 
 
 def test_no_messages_are_no_parts() -> None:
-    parts = fused(a_match(own=[[]]), near([[]]), Weights())
+    parts = fused(a_match(context=[[]]), near([[]]), Weights())
     assert parts.relevance.tolist() == []
 
 

@@ -1,8 +1,9 @@
 """A `LexicalIndex` by brute force: it reads the record anew at every call and counts in Python.
 
-Words are runs of letters, digits and hyphens, case-folded. BM25 with k1 1.2, b 0.75 and the idf
-ln(1 + (N - df + 0.5) / (df + 0.5)). It sees every message that has text, vectors or none, as soon
-as the record has it.
+Words are runs of letters, digits and hyphens, case-folded. A message's window is it and the one
+before and after it, at equal weight; it asks if it ends in "?". BM25 with k1 1.2, b 0.75 and the
+idf ln(1 + (N - df + 0.5) / (df + 0.5)). It sees every message that has text, vectors or none, as
+soon as the record has it.
 """
 
 from __future__ import annotations
@@ -46,32 +47,42 @@ def bm25(documents: list[list[str]], query: list[str]) -> list[float]:
 
 
 class BruteForceLexicalIndex:
-    """Words of a store's messages."""
+    """Words of a store's messages.
+
+    Attributes:
+        after_match: what is done after its next calls, before they return; one a call.
+        queries: what it was asked.
+    """
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self.before_match: list[Callable[[], object]] = []
+        self.after_match: list[Callable[[], object]] = []
         self.queries: list[LexicalQuery] = []
 
     def match(self, resource_id: str, query: LexicalQuery) -> LexicalMatch:
-        if self.before_match:
-            self.before_match.pop(0)()
         self.queries.append(query)
+        match = self._match(resource_id, query)
+        if self.after_match:
+            self.after_match.pop(0)()
+        return match
+
+    def _match(self, resource_id: str, query: LexicalQuery) -> LexicalMatch:
         rows = self._rows(resource_id)
         before, after = _neighbours(rows)
         own, context, names = [], [], []
         documents = [words_of(row.text) for row in rows]
-        pairs = [
-            (documents[at] if at >= 0 else []) + document
-            for at, document in zip(before, documents, strict=True)
+        windows = [
+            [word for near in (before[at], at, after[at]) if near >= 0 for word in documents[near]]
+            for at in range(len(rows))
         ]
         for text in query.texts:
             words = words_of(text)
             own.append(bm25(documents, words))
-            context.append(bm25(pairs, words))
+            context.append(bm25(windows, words))
             names.append([float(bool(set(words_of(r.author)) & set(words))) for r in rows])
         allowed = [self._is_allowed(row, query, resource_id) for row in rows]
-        best = [max(column) for column in zip(*own, strict=True)] if rows else []
+        best = [max(column) for column in zip(*context, strict=True)] if rows else []
+        matched = [max(column) > 0 for column in zip(*own, strict=True)] if rows else []
         also = set() if query.also_seqs is None else set(query.also_seqs.tolist())
         worth = [at for at in range(len(rows)) if allowed[at] and best[at] > 0]
         worth.sort(key=lambda at: (-best[at], rows[at].seq))
@@ -100,14 +111,13 @@ class BruteForceLexicalIndex:
             is_candidate=np.array([at in chosen for at in given], np.bool_),
             own=taken(own),
             context=taken(context),
-            own_mean=moment(own, "mean"),
-            own_std=moment(own, "std"),
             context_mean=moment(context, "mean"),
             context_std=moment(context, "std"),
             names_author=taken(names),
+            asks=np.array([rows[at].text.endswith("?") for at in given], np.bool_),
             before=np.array([place.get(before[at], -1) for at in given], np.int32),
             after=np.array([place.get(after[at], -1) for at in given], np.int32),
-            matched=len(worth),
+            matched=sum(a and m for a, m in zip(allowed, matched, strict=True)),
             searchable=len(rows),
         )
 
@@ -126,6 +136,11 @@ class BruteForceLexicalIndex:
             and (query.allowed_seqs is None or row.seq in query.allowed_seqs.tolist())
             and (query.excluded_seqs is None or row.seq not in query.excluded_seqs.tolist())
         )
+
+    def without_names(self, resource_id: str, text: str) -> str:
+        names = {word for row in self._rows(resource_id) for word in words_of(row.author)}
+        kept = " ".join(word for word in text.split() if word.casefold() not in names)
+        return text if not kept or len(kept.split()) == len(text.split()) else kept
 
     def partition_seqs(self, resource_id: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         rows = self._rows(resource_id)

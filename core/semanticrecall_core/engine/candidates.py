@@ -89,15 +89,21 @@ class Asked:
 
     Attributes:
         texts: the phrasings, one or more; not used by MODE_DENSE.
-        vectors: shape (phrasings, dimensions); None: nobody asked for cosines (MODE_LEXICAL only).
+        vectors: shape (phrasings, dimensions). What a message's cosine is with; None: nobody asked
+            for cosines (MODE_LEXICAL only).
+        ranking_vectors: shape (phrasings, dimensions). What MODE_HYBRID ranks by: the phrasings
+            without names; the same array as `vectors` where there are none.
         depth: how many of the best are taken from each index.
+        best_cosine_wanted: tell the best cosine of all, not only of those looked at.
     """
 
     resource_id: str
     mode: Mode
     texts: tuple[str, ...]
     vectors: FloatRows | None
+    ranking_vectors: FloatRows | None
     depth: int
+    best_cosine_wanted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,8 @@ class Candidates:
         dense_ranks, lexical_ranks: shape (n,). Place among the best by meaning, and by words.
         bm25, bm25_in_context: shape (n,). The largest over the phrasings.
         parts, relevance: what each is worth.
-        best_cosine: among all allowed messages; None where there is none, or nobody asked.
+        best_cosine: among all allowed messages, or where nobody wanted that, those looked at; None
+            where there is none.
         allowed: messages that passed the conditions; in MODE_LEXICAL, with a word of the query.
         searchable: messages that could have been found without conditions.
         exact: nothing that was not looked at could be among the best.
@@ -164,7 +171,6 @@ class Candidates:
             parts=Parts(
                 dense=float(p.dense[at]),
                 lexical=float(p.lexical[at]),
-                context=float(p.context[at]),
                 neighbour=float(p.neighbour[at]),
                 author=float(p.author[at]),
                 recency=recency,
@@ -215,20 +221,21 @@ class CandidateSearch:
                 break
         else:
             gathered = self._gather(asked, conditions, self._lexical)
-        return self._ranked(asked, gathered)
+        return self._ranked(asked, conditions, gathered)
 
     # ---- by meaning alone ----
 
     def _dense(self, asked: Asked, conditions: Conditions) -> Candidates:
-        answers = self._searches(asked, conditions, asked.depth)
+        answers = self._searches(asked.vectors, asked, conditions)
         hits = answers[0].hits if len(answers) == 1 else self._best_of_all(asked, answers)
         return _of_vector_hits(hits, answers)
 
-    def _searches(self, asked: Asked, conditions: Conditions, depth: int) -> list[VectorAnswer]:
-        vectors = [] if asked.vectors is None else list(asked.vectors)
+    def _searches(
+        self, vectors: FloatRows | None, asked: Asked, conditions: Conditions
+    ) -> list[VectorAnswer]:
         return [
-            self._index.search(asked.resource_id, conditions.on_vectors(vector, depth))
-            for vector in vectors
+            self._index.search(asked.resource_id, conditions.on_vectors(vector, asked.depth))
+            for vector in (() if vectors is None else vectors)
         ]
 
     @staticmethod
@@ -247,7 +254,7 @@ class CandidateSearch:
 
     def _gather(self, asked: Asked, conditions: Conditions, lexical: LexicalIndex) -> _Gathered:
         hybrid = asked.mode is Mode.HYBRID
-        answers = self._searches(asked, conditions, asked.depth if hybrid else 1)
+        answers = self._searches(asked.ranking_vectors, asked, conditions) if hybrid else []
         also: IntColumn | None = None
         if hybrid:
             also = np.unique(
@@ -257,31 +264,50 @@ class CandidateSearch:
         query = conditions.on_words(asked.texts, asked.depth, also)
         match = lexical.match(asked.resource_id, query)
         lexical_us = (time.perf_counter_ns() - started) // 1000
-        near = [
-            self._index.cosines(asked.resource_id, match.seqs, vector)
-            for vector in (() if asked.vectors is None else asked.vectors)
-        ]
-        changed = np.zeros(len(match.seqs), dtype=np.bool_)
-        for rows in near:
-            changed |= rows.revisions > match.revisions
-        return _Gathered(answers, also, match, near, changed, lexical_us)
+        wanted = _needed_rows(match) if hybrid else match.is_candidate
+        ranked_by = self._cosines(asked.ranking_vectors, asked, match, wanted) if hybrid else None
+        near = ranked_by
+        if asked.vectors is None:
+            near = None
+        elif asked.vectors is not asked.ranking_vectors or not hybrid:
+            near = self._cosines(asked.vectors, asked, match, match.is_candidate)
+        return _Gathered(answers, also, match, ranked_by, near, lexical_us)
 
-    def _ranked(self, asked: Asked, gathered: _Gathered) -> Candidates:
-        match, hybrid = gathered.match, asked.mode is Mode.HYBRID
-        cosines, chunks, chunk_counts = gathered.nearest()
+    def _cosines(
+        self, vectors: FloatRows | None, asked: Asked, match: LexicalMatch, wanted: BoolColumn
+    ) -> _NearRows:
+        """Cosines of the wanted rows of a match with each vector; NaN for the others."""
+        positions = np.flatnonzero(wanted)
+        seqs, revisions = match.seqs[positions], match.revisions[positions]
+        rows = _NearRows.none(0 if vectors is None else len(vectors), len(wanted))
+        for phrasing, vector in enumerate(() if vectors is None else vectors):
+            found = self._index.cosines(asked.resource_id, seqs, vector)
+            current = found.revisions == revisions
+            rows.cosines[phrasing, positions] = np.where(current, found.cosines, np.nan)
+            rows.chunks[phrasing, positions] = found.chunks
+            rows.chunk_counts[phrasing, positions] = found.chunk_counts
+            rows.changed[positions] |= found.revisions > revisions
+        return rows
+
+    def _ranked(self, asked: Asked, conditions: Conditions, gathered: _Gathered) -> Candidates:
+        match, by_meaning = gathered.match, gathered.ranked_by
         near = None
-        if hybrid and asked.vectors is not None:
-            mean, std = self._index.moments(asked.resource_id, asked.vectors)
-            near = Cosines(gathered.cosines(), mean, std)
+        if by_meaning is not None and asked.ranking_vectors is not None:
+            mean, std = self._index.moments(asked.resource_id, asked.ranking_vectors)
+            near = Cosines(by_meaning.cosines, mean, std)
         parts = fused(match, near, self._weights)
         bm25 = match.own.max(axis=0)
+        in_context = match.context.max(axis=0)
         is_candidate = match.is_candidate & ~gathered.changed
-        if not hybrid:
+        if by_meaning is None:
             is_candidate &= bm25 > 0
-        by_words = parts.lexical + parts.context
+            nearness = np.full(len(match.seqs), np.nan, dtype=np.float32)
+        else:
+            nearness = by_meaning.nearest()[0]
         listed = np.zeros(len(match.seqs), dtype=np.bool_)
         if gathered.also is not None:
-            listed = np.isin(match.seqs, gathered.also, assume_unique=True)
+            listed = np.isin(match.seqs, gathered.also, assume_unique=True) & ~np.isnan(nearness)
+        cosines, chunks, chunk_counts = gathered.nearest()
         answers = gathered.answers
         everything = Candidates(
             seqs=match.seqs,
@@ -290,60 +316,118 @@ class CandidateSearch:
             cosines=cosines,
             chunks=chunks,
             chunk_counts=chunk_counts,
-            dense_ranks=_ranks(cosines, is_candidate & listed & ~np.isnan(cosines), match.seqs),
-            lexical_ranks=_ranks(by_words, is_candidate & (bm25 > 0), match.seqs),
+            dense_ranks=_ranks(nearness, is_candidate & listed, match.seqs),
+            lexical_ranks=_ranks(parts.lexical, is_candidate & (in_context > 0), match.seqs),
             bm25=bm25,
-            bm25_in_context=match.context.max(axis=0),
+            bm25_in_context=in_context,
             parts=parts,
             relevance=parts.relevance,
-            best_cosine=_best_cosine(answers),
-            allowed=answers[0].candidates if hybrid else match.matched,
-            searchable=answers[0].searchable if hybrid else match.searchable,
-            exact=match.matched <= asked.depth
-            and not (hybrid and any(answer.candidates > asked.depth for answer in answers)),
+            best_cosine=None,
+            allowed=answers[0].candidates if answers else match.matched,
+            searchable=answers[0].searchable if answers else match.searchable,
+            exact=gathered.is_everything(asked.depth),
             lexical_us=gathered.lexical_us,
         )
         positions = np.flatnonzero(is_candidate)
         order = best_first(everything.relevance[positions], match.seqs[positions])
-        return everything.taken(positions[order])
+        best = self._best_cosine(asked, conditions, cosines[positions])
+        return replace(everything.taken(positions[order]), best_cosine=best)
+
+    def _best_cosine(
+        self, asked: Asked, conditions: Conditions, cosines: FloatRows
+    ) -> float | None:
+        if asked.vectors is None:
+            return None
+        if asked.best_cosine_wanted:
+            answers = self._searches(asked.vectors, replace(asked, depth=1), conditions)
+            return _best_score(answers)
+        there = cosines[~np.isnan(cosines)]
+        return float(there.max()) if len(there) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _NearRows:
+    """Cosines of the rows of a match with each vector.
+
+    Attributes:
+        cosines: shape (phrasings, n). NaN where there is no vector of this revision.
+        chunks, chunk_counts: shape (phrasings, n).
+        changed: shape (n,). There is a vector of a newer revision.
+    """
+
+    cosines: FloatRows
+    chunks: IntColumn
+    chunk_counts: IntColumn
+    changed: BoolColumn
+
+    @classmethod
+    def none(cls, phrasings: int, n: int) -> _NearRows:
+        """Not near to anything."""
+        return cls(
+            np.full((phrasings, n), np.nan, dtype=np.float32),
+            np.zeros((phrasings, n), dtype=np.int64),
+            np.zeros((phrasings, n), dtype=np.int64),
+            np.zeros(n, dtype=np.bool_),
+        )
+
+    def nearest(self) -> tuple[FloatRows, IntColumn, IntColumn]:
+        """Cosine, chunk and chunks with the nearest phrasing, each shape (n,)."""
+        if len(self.cosines) == 1:
+            best, chunks, counts = self.cosines[0], self.chunks[0], self.chunk_counts[0]
+        else:
+            every = np.arange(self.cosines.shape[1])
+            nearest = np.where(np.isnan(self.cosines), -np.inf, self.cosines).argmax(axis=0)
+            best, chunks, counts = (
+                rows[nearest, every] for rows in (self.cosines, self.chunks, self.chunk_counts)
+            )
+        there = ~np.isnan(best)
+        return best, np.where(there, chunks, 0), np.where(there, counts, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """What the indexes gave for one query; `changed` are newer in one of them.
+    """What the indexes gave for one query.
 
-    `also` are the best by meaning.
+    Attributes:
+        answers, also: the best by meaning (MODE_HYBRID).
+        match: the best by words, and those.
+        ranked_by: cosines that count (MODE_HYBRID).
+        near: cosines that are told; None: nobody asked.
     """
 
     answers: list[VectorAnswer]
     also: IntColumn | None
     match: LexicalMatch
-    near: list[CosineRows]
-    changed: BoolColumn
+    ranked_by: _NearRows | None
+    near: _NearRows | None
     lexical_us: int
 
-    def cosines(self) -> FloatRows:
-        """Shape (phrasings, n); NaN where a vector is none of this revision."""
-        return np.stack(
-            [
-                np.where(rows.revisions == self.match.revisions, rows.cosines, np.float32(np.nan))
-                for rows in self.near
-            ]
-        )
+    @property
+    def changed(self) -> BoolColumn:
+        """Shape (n,). The message changed between the looks."""
+        changed = np.zeros(len(self.match.seqs), dtype=np.bool_)
+        for rows in (self.ranked_by, self.near):
+            if rows is not None:
+                changed |= rows.changed
+        return changed
 
     def nearest(self) -> tuple[FloatRows, IntColumn, IntColumn]:
         """Cosine, chunk and chunks with the nearest phrasing, each shape (n,)."""
-        n = len(self.match.seqs)
-        zeros = np.zeros(n, dtype=np.int64)
-        if not self.near:
-            return np.full(n, np.nan, dtype=np.float32), zeros, zeros
-        cosines = self.cosines()
-        nearest, every = np.where(np.isnan(cosines), -np.inf, cosines).argmax(axis=0), np.arange(n)
-        best = cosines[nearest, every]
-        chunks = np.stack([rows.chunks for rows in self.near])[nearest, every]
-        counts = np.stack([rows.chunk_counts for rows in self.near])[nearest, every]
-        there = ~np.isnan(best)
-        return best, np.where(there, chunks, 0), np.where(there, counts, 0)
+        return (self.near or _NearRows.none(1, len(self.match.seqs))).nearest()
+
+    def is_everything(self, depth: int) -> bool:
+        """No allowed message with a vector, or with a word of the query around it, was left out."""
+        by_words = self.match.is_candidate & (self.match.context > 0).any(axis=0)
+        return int(by_words.sum()) < depth and all(a.candidates <= depth for a in self.answers)
+
+
+def _needed_rows(match: LexicalMatch) -> BoolColumn:
+    """Candidates, and the questions right before them."""
+    needed = match.is_candidate.copy()
+    before = match.before[match.is_candidate]
+    before = before[before >= 0]
+    needed[before[match.asks[before]]] = True
+    return needed
 
 
 def _of_vector_hits(hits: Sequence[VectorHit], answers: Sequence[VectorAnswer]) -> Candidates:
@@ -362,9 +446,9 @@ def _of_vector_hits(hits: Sequence[VectorHit], answers: Sequence[VectorAnswer]) 
         lexical_ranks=np.zeros(len(hits), dtype=np.int64),
         bm25=zeros.astype(np.float32),
         bm25_in_context=zeros.astype(np.float32),
-        parts=FusedParts(wide, zeros, zeros, zeros, zeros),
+        parts=FusedParts(wide, zeros, zeros, zeros),
         relevance=wide,
-        best_cosine=_best_cosine(answers),
+        best_cosine=_best_score(answers),
         allowed=answers[0].candidates,
         searchable=answers[0].searchable,
         exact=all(answer.exact for answer in answers),
@@ -380,7 +464,7 @@ def _columns_of(hits: Sequence[VectorHit]) -> CosineRows:
     )
 
 
-def _best_cosine(answers: Sequence[VectorAnswer]) -> float | None:
+def _best_score(answers: Sequence[VectorAnswer]) -> float | None:
     return max((answer.hits[0].score for answer in answers if answer.hits), default=None)
 
 

@@ -36,7 +36,7 @@ from semanticrecall_core.types.recalling import (
     WhyEmpty,
 )
 from semanticrecall_core.types.text import has_visible_text
-from semanticrecall_core.types.values import CallBudget, StoredMessage
+from semanticrecall_core.types.values import CallBudget, EmbeddedText, StoredMessage
 from semanticrecall_core.types.windows import MatchingRows, WindowQuery, WindowRows
 
 if TYPE_CHECKING:
@@ -140,32 +140,59 @@ class RecallUseCase:
             return None
         others = (text for text in query.alternative_texts if has_visible_text(text))
         texts = tuple(dict.fromkeys(((query.text,) if has_words else ()) + tuple(others)))
-        vectors: FloatRows | None = None
+        vectors = ranking_vectors = None
         if mode is not Mode.LEXICAL or _needs_cosines(query):
-            vectors = self._vectors(query, texts, info, budget)
-        return Asked(query.resource_id, mode, texts, vectors, _depth(query, mode))
+            vectors, ranking_vectors = self._vectors(query, texts, info, budget)
+        return Asked(
+            query.resource_id,
+            mode,
+            texts,
+            vectors,
+            ranking_vectors,
+            _depth(query, mode),
+            best_cosine_wanted=query.threshold is not None,
+        )
 
     def _vectors(
         self, query: RecallQuery, texts: tuple[str, ...], info: RecallInfo, budget: CallBudget
-    ) -> FloatRows:
-        """One row for each phrasing, the caller's own in place of the query's."""
-        rows: list[FloatRows] = []
+    ) -> tuple[FloatRows, FloatRows]:
+        """One row for each phrasing: as they are, and as MODE_HYBRID ranks by; all in one run.
+
+        The caller's own vector stands in for the query's in both.
+        """
+        own: list[FloatRows] = []
         if query.embedding is not None:
-            rows.append(_unit(query.embedding, self._embedder.dimensions))
+            own.append(_unit(query.embedding, self._embedder.dimensions))
             texts = tuple(text for text in texts if text != query.text)
-        if texts:
+        ranked_by = texts
+        if info.mode_used is Mode.HYBRID and self._lexical is not None:
             started = time.perf_counter_ns()
-            embedded = (
-                [self._embedder.embed_query(texts[0], budget, query.resource_id)]
-                if len(texts) == 1
-                else self._embedder.embed_queries(texts, budget, query.resource_id)
-            )
-            info.embed_us = _microseconds_since(started)
-            info.query_tokens = sum(one.tokens for one in embedded)
-            info.query_truncated = any(one.truncated for one in embedded)
-            info.cache_hit = not any(one.computed for one in embedded)
-            rows += [one.vectors[0] for one in embedded]
-        return np.stack(rows)
+            names = self._lexical.without_names
+            ranked_by = tuple(names(query.resource_id, text) for text in texts)
+            info.lexical_us = _microseconds_since(started)
+            info.search_us += info.lexical_us
+        embedded = self._embedded(tuple(dict.fromkeys(texts + ranked_by)), query, info, budget)
+        info.query_tokens = sum(embedded[text].tokens for text in texts)
+        info.query_truncated = any(embedded[text].truncated for text in texts)
+        vectors = np.stack(own + [embedded[text].vectors[0] for text in texts])
+        if ranked_by == texts:
+            return vectors, vectors
+        return vectors, np.stack(own + [embedded[text].vectors[0] for text in ranked_by])
+
+    def _embedded(
+        self, texts: tuple[str, ...], query: RecallQuery, info: RecallInfo, budget: CallBudget
+    ) -> dict[str, EmbeddedText]:
+        if not texts:
+            return {}
+        started = time.perf_counter_ns()
+        embedded = (
+            [self._embedder.embed_query(texts[0], budget, query.resource_id)]
+            if len(texts) == 1
+            else self._embedder.embed_queries(texts, budget, query.resource_id)
+        )
+        info.embed_us = _microseconds_since(started)
+        info.cache_hit = not any(one.computed for one in embedded)
+        return dict(zip(texts, embedded, strict=True))
 
     def _conditions(
         self, query: RecallQuery, info: RecallInfo, budget: CallBudget

@@ -102,7 +102,7 @@ def selected(
         for at, rank in enumerate(ranks[len(candidates) :].tolist())
     ][:EXCLUDED_MAX]
     excluded.sort(key=lambda one: one.rank)
-    hit_ranks = tuple(ranks[at] for at in chosen.positions.tolist() if passing[at])
+    hit_ranks = tuple(int(ranks[at]) for at in chosen.positions.tolist() if passing[at])
     return Selection(hits, hit_ranks, tuple(excluded[:EXCLUDED_MAX]), reached)
 
 

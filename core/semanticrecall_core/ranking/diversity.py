@@ -1,6 +1,7 @@
 """Hits that differ: near duplicates left out, and maximal marginal relevance.
 
-Both compare true vectors; equal candidates give equal answers. A message without a vector is like nothing else: its row is all zeros.
+Both compare true vectors; equal candidates give equal answers. A message without a vector is like
+nothing else: its row is all zeros.
 
 J. Carbonell, J. Goldstein: The use of MMR, diversity-based reranking (SIGIR 1998).
 """

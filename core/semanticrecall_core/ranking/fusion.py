@@ -2,13 +2,15 @@
 
 For each phrasing of the query, with z(x) = (x - mean) / standard deviation over the partition:
 
-    own words etc.  s = dense x z(cosine) + lexical x z(BM25 of its own words)
-                      + context x z(BM25 of the previous message and it) + author x [it is named]
-    relevance       s + neighbour x the larger s of its two neighbours in the thread
+    alone       dense x z(cosine) + lexical x z(BM25 of its window) + author x [the query names it]
+    relevance   alone + neighbour x the previous message's alone, where that one asks a question
 
-and the mean of that over the phrasings. The weights are in `Weights`. Means and deviations are
-those of the whole partition, so that a condition (a thread, a filter) changes no relevance, and a
-score says how far a message stands out among all that could have been found.
+and the mean of that over the phrasings. The window of a message holds its words and, with less
+weight, those around it in the thread (`LexicalMatch`). An answer often shares no word with what it
+answers: a question hands over a share of its own worth. The weights are in `Weights`; where they
+come from is in docs/decisions. Means and deviations are those of the whole partition, so that a
+condition (a thread, a filter) changes no relevance, and a score says how far a message stands out
+among all that could have been found.
 
 A message without a vector has nothing to be z of: its dense part is 0, that of an average message.
 It neither gains nor loses by waiting, and its words alone decide where it stands.
@@ -38,17 +40,15 @@ class Weights:
 
     Attributes:
         dense: of a cosine one standard deviation above the mean of the partition.
-        lexical: of a BM25 of the own words one standard deviation above the mean.
-        context: of a BM25 of the previous message and this one, likewise.
+        lexical: of a window's BM25 one standard deviation above the mean.
         author: of a query that names the message's author.
-        neighbour: share of the better neighbour's worth that comes on top.
+        neighbour: share of a question's worth that the message after it gets.
     """
 
     dense: float = 1.0
-    lexical: float = 0.4
-    context: float = 0.4
-    author: float = 0.5
-    neighbour: float = 0.2
+    lexical: float = 1.0
+    author: float = 1.0
+    neighbour: float = 0.25
 
     def __post_init__(self) -> None:
         """Refuse what is out of bounds (ValueError)."""
@@ -77,19 +77,18 @@ class FusedParts:
 
     dense: WideRows
     lexical: WideRows
-    context: WideRows
     neighbour: WideRows
     author: WideRows
 
     @property
     def columns(self) -> tuple[WideRows, ...]:
         """All of them, in this order."""
-        return self.dense, self.lexical, self.context, self.neighbour, self.author
+        return self.dense, self.lexical, self.neighbour, self.author
 
     @property
     def relevance(self) -> WideRows:
         """Their sum, added in this order."""
-        return self.dense + self.lexical + self.context + self.neighbour + self.author
+        return self.dense + self.lexical + self.neighbour + self.author
 
 
 def fused(match: LexicalMatch, near: Cosines | None, weights: Weights) -> FusedParts:
@@ -97,19 +96,18 @@ def fused(match: LexicalMatch, near: Cosines | None, weights: Weights) -> FusedP
 
     Args:
         match: messages with the scores of their words.
-        near: cosines in the order of `match.seqs`; None ranks by words alone.
+        near: cosines in the order of `match.seqs`, of candidates and of the questions before them
+            at least; None ranks by words alone.
         weights: what each part counts.
     """
-    dense: WideRows = np.zeros(match.own.shape)
+    dense: WideRows = np.zeros(match.context.shape)
     if near is not None:
-        dense = weights.dense * _z(near.cosines, near.mean, near.std)
+        np.multiply(weights.dense, _z(near.cosines, near.mean, near.std), out=dense)
         dense[np.isnan(dense)] = 0.0
-    lexical = weights.lexical * _z(match.own, match.own_mean, match.own_std)
-    context = weights.context * _z(match.context, match.context_mean, match.context_std)
+    lexical = weights.lexical * _z(match.context, match.context_mean, match.context_std)
     author = weights.author * match.names_author.astype(np.float64)
-    alone = dense + lexical + context + author
-    neighbour = weights.neighbour * _better_neighbour(match, alone)
-    return FusedParts(*(part.mean(axis=0) for part in (dense, lexical, context, neighbour, author)))
+    handed_over = weights.neighbour * _of_question_before(match, dense + lexical + author)
+    return FusedParts(*(part.mean(axis=0) for part in (dense, lexical, handed_over, author)))
 
 
 def best_first(relevance: WideRows, seqs: IntColumn) -> IntColumn:
@@ -118,14 +116,11 @@ def best_first(relevance: WideRows, seqs: IntColumn) -> IntColumn:
 
 
 def _z(values: FloatRows, mean: FloatRows, std: FloatRows) -> WideRows:
-    scores: WideRows = (values - mean[:, np.newaxis].astype(np.float64)) / std[:, np.newaxis]
-    return scores
+    wide, middle, unit = (column.astype(np.float64) for column in (values, mean, std))
+    return (wide - middle[:, np.newaxis]) / unit[:, np.newaxis]
 
 
-def _better_neighbour(match: LexicalMatch, alone: WideRows) -> WideRows:
-    """The larger worth of the neighbours that are there; 0 where there is none."""
-    # A column of -inf at the end is what position -1 finds.
-    padded = np.concatenate([alone, np.full((len(alone), 1), -np.inf)], axis=1)
-    better: WideRows = np.maximum(padded[:, match.before], padded[:, match.after])
-    better[np.isneginf(better)] = 0.0
-    return better
+def _of_question_before(match: LexicalMatch, alone: WideRows) -> WideRows:
+    """The worth of the previous message where that one asks something; 0 elsewhere."""
+    after_question = (match.before >= 0) & match.asks[match.before]
+    return np.where(after_question, alone[:, match.before], 0.0)

@@ -1,0 +1,539 @@
+"""Recall by meaning and by words together, over a real record and real vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semanticrecall_core.types.errors import UnimplementedError
+from semanticrecall_core.types.filters import parse_filter
+from semanticrecall_core.types.recalling import (
+    ExcludedReason,
+    Hit,
+    Mode,
+    RecallAnswer,
+    Scope,
+    WhyEmpty,
+)
+from semanticrecall_core.types.values import ForgetTarget, Role, Wait
+from support.fake_embedder import text_vector
+from support.hybrid_engine import HybridRunning
+from support.running_engine import Running, await_pending, draft, hit_ids, ids
+
+BARE = {"before": 0, "after": 0}
+DAY_NS = 86_400 * 10**9
+MODES = [Mode.DENSE, Mode.LEXICAL, Mode.HYBRID]
+FACTS = {
+    "tea": "green tea from the mountains of Uji",
+    "boat": "the harbour of Oslo has a white boat",
+    "cat": "a cat sleeps on the warm roof",
+    "code": "the invoice says ZX-8841 was paid",
+    "rain": "rain fell on the harbour all night",
+    "cup": "tea is best in a thin cup",
+}
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[HybridRunning]:
+    made = HybridRunning(tmp_path / "data")
+    yield made
+    made.embedder.heal()
+    made.engine.stop()
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HybridRunning]:
+    """FACTS, one each in a thread of its own; only read."""
+    made = HybridRunning(tmp_path_factory.mktemp("facts") / "data")
+    add_facts(made)
+    yield made
+    made.engine.stop()
+
+
+def add_facts(running: Running, **fields: object) -> None:
+    drafts = [draft(id, text, thread_id=id, **fields) for id, text in FACTS.items()]
+    running.add(*drafts)
+
+
+def hits(answer: RecallAnswer) -> list[Hit]:
+    """By rank."""
+    ranked = sorted((m for m in answer.messages if m.rank), key=lambda m: m.rank)
+    assert [m.rank for m in ranked] == list(range(1, len(ranked) + 1))
+    return [m.found for m in ranked if m.found is not None]
+
+
+def cosine(query: str, text: str) -> float:
+    return float(text_vector(query, 64).astype(np.float64) @ text_vector(text, 64))
+
+
+def reasons(answer: RecallAnswer) -> dict[str, ExcludedReason]:
+    return {e.message.id: e.reason for e in answer.excluded if e.message is not None}
+
+
+def test_the_default_is_hybrid_where_there_are_words_and_dense_elsewhere(
+    facts: HybridRunning, tmp_path: Path
+) -> None:
+    assert facts.recall("tea").info.mode_used is Mode.HYBRID
+    plain = Running(tmp_path / "plain")
+    assert plain.recall("tea").info.mode_used is Mode.DENSE
+    for mode in (Mode.LEXICAL, Mode.HYBRID):
+        with pytest.raises(UnimplementedError):
+            plain.recall("tea", mode=mode)
+    plain.engine.stop()
+
+
+def test_an_exact_code_is_first_though_its_vector_is_far_down(running: HybridRunning) -> None:
+    """TOPK-7."""
+    query = "ZX-8841"
+    code = "Z9 " + " ".join(f"other{n}" for n in range(40)) + " ZX-8841 end"
+    near = [f"ZX 8841 zx {n}" for n in range(30)]
+    far = [f"something else {n}" for n in range(90)]
+    running.add(draft("code", code, thread_id="c"))
+    running.add(*(draft(f"n{n}", text, thread_id=f"t{n}") for n, text in enumerate(near + far)))
+    dense = hit_ids(running.recall(query, mode=Mode.DENSE, top_k=31, **BARE))
+    assert dense.index("code") >= 20
+    for mode in (Mode.HYBRID, Mode.LEXICAL):
+        assert hit_ids(running.recall(query, mode=mode, top_k=3, **BARE))[0] == "code"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ranks_follow_relevance_and_relevance_is_the_sum_of_its_parts(
+    facts: HybridRunning, mode: Mode
+) -> None:
+    """SCORE-2."""
+    answer = facts.recall("tea in the harbour", mode=mode, top_k=6, **BARE)
+    found = hits(answer)
+    assert found
+    for hit in found:
+        p = hit.parts
+        parts = [p.dense, p.lexical, p.neighbour, p.author, p.recency, p.diversity]
+        assert hit.relevance == reduce(add, parts)
+        assert np.isfinite(hit.relevance)
+        assert hit.cosine is None or -1.0 <= hit.cosine <= 1.0
+    order = [(-hit.relevance, hit.seq) for hit in found]
+    assert order == sorted(order)
+
+
+def test_dense_relevance_is_the_cosine(facts: HybridRunning) -> None:
+    for hit in hits(facts.recall("tea", mode=Mode.DENSE, top_k=6, **BARE)):
+        assert hit.relevance == hit.cosine == hit.parts.dense
+        assert (hit.lexical_rank, hit.bm25) == (0, 0.0)
+
+
+def test_words_alone_find_only_messages_with_a_word_and_embed_nothing(
+    facts: HybridRunning,
+) -> None:
+    runs = facts.embedder.runs
+    answer = facts.recall("unheard tea", mode=Mode.LEXICAL, top_k=6, **BARE)
+    assert facts.embedder.runs == runs
+    assert sorted(hit_ids(answer)) == ["cup", "tea"]
+    for hit in hits(answer):
+        assert hit.cosine is None
+        assert hit.parts.dense == 0.0
+        assert hit.bm25 > 0.0
+    assert [hit.lexical_rank for hit in hits(answer)] == [1, 2]
+    assert (answer.info.best_score, answer.info.embed_us) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"threshold": -1.0}, {"diversity": 0.1}, {"near_duplicate_cosine": 0.99}]
+)
+def test_words_alone_embed_where_a_cosine_is_asked_for(
+    facts: HybridRunning, asked: dict[str, float]
+) -> None:
+    query = "tea harbour"
+    answer = facts.recall(query, mode=Mode.LEXICAL, top_k=6, **BARE, **asked)
+    assert sorted(hit_ids(answer)) == ["boat", "cup", "rain", "tea"]
+    for hit, id in zip(hits(answer), hit_ids(answer), strict=True):
+        assert hit.cosine == pytest.approx(cosine(query, FACTS[id]), abs=1e-6)
+        assert hit.parts.dense == 0.0
+    best = max(cosine(query, text) for text in FACTS.values())
+    assert answer.info.best_score == pytest.approx(best, abs=1e-6)
+
+
+def test_no_message_holds_a_word(facts: HybridRunning) -> None:
+    answer = facts.recall("zeppelin", mode=Mode.LEXICAL)
+    assert (ids(answer), answer.info.why_empty) == ([], WhyEmpty.NO_WORDS)
+    nobody = facts.recall("zeppelin", mode=Mode.LEXICAL, resource="nobody")
+    assert nobody.info.why_empty is WhyEmpty.NO_MESSAGES
+    assert facts.recall("zeppelin", resource="nobody").info.why_empty is WhyEmpty.NO_MESSAGES
+
+
+def test_a_message_that_waits_for_its_vector_is_found_by_its_words(
+    running: HybridRunning,
+) -> None:
+    add_facts(running)
+    new = "the new lighthouse keeper"
+    running.embedder.fail_on(new)
+    running.add(draft("new", new, thread_id="n"), wait=Wait.DURABLE)
+    for mode in (Mode.HYBRID, Mode.LEXICAL):
+        answer = running.recall("lighthouse", mode=mode, top_k=1, **BARE)
+        assert hit_ids(answer) == ["new"]
+        assert hits(answer)[0].cosine is None
+        assert (hits(answer)[0].chunks, hits(answer)[0].dense_rank) == (0, 0)
+    barred = running.recall("lighthouse", top_k=1, threshold=-1.0, explain=True, **BARE)
+    assert hit_ids(barred) == []
+    assert barred.info.why_empty is WhyEmpty.BELOW_THRESHOLD
+    assert reasons(barred)["new"] is ExcludedReason.NO_VECTOR
+    running.embedder.heal()
+    await_pending(running, 0)
+    found = hits(running.recall("lighthouse", top_k=1, threshold=-1.0, **BARE))
+    assert found[0].cosine == pytest.approx(cosine("lighthouse", new), abs=1e-6)
+
+
+WORDS = ["tea", "harbour", "cat", "roof", "night", "Uji", "zeppelin", "the"]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@given(
+    words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=4, unique=True),
+    thresholds=st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=2).map(sorted),
+    top_k=st.integers(1, 6),
+    mode=st.sampled_from(MODES),
+    asked=st.sampled_from([{}, {"diversity": 0.5}, {"near_duplicate_cosine": 0.5}]),
+)
+def test_raising_the_threshold_never_adds_a_result(
+    facts: HybridRunning,
+    words: list[str],
+    thresholds: list[float],
+    top_k: int,
+    mode: Mode,
+    asked: dict[str, float],
+) -> None:
+    """SCORE-3, in each mode."""
+    text, fields = " ".join(words), {"mode": mode, "top_k": top_k, **BARE, **asked}
+    without = facts.recall(text, **fields)
+    low, high = (facts.recall(text, threshold=value, **fields) for value in thresholds)
+    kept = hit_ids(without)
+    assert [id for id in kept if id in hit_ids(low)] == hit_ids(low)
+    assert set(hit_ids(high)) <= set(hit_ids(low)) <= set(kept)
+    least = np.float32(thresholds[0])
+    cosines = {id: cosine(text, FACTS[id]) for id in kept}
+    assert {id for id in kept if cosines[id] >= least + 1e-6} <= set(hit_ids(low))
+    assert set(hit_ids(low)) <= {id for id in kept if cosines[id] >= least - 1e-6}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_lowest_score_as_threshold_gives_the_same(facts: HybridRunning, mode: Mode) -> None:
+    first = facts.recall("tea harbour", mode=mode, top_k=3, threshold=-1.0, **BARE)
+    lowest = min(hit.cosine for hit in hits(first) if hit.cosine is not None)
+    again = facts.recall("tea harbour", mode=mode, top_k=3, threshold=lowest, **BARE)
+    assert hit_ids(again) == hit_ids(first)
+    above = float(np.nextafter(np.float32(lowest), np.float32(2.0)))
+    assert len(hit_ids(facts.recall("tea harbour", mode=mode, top_k=3, threshold=above))) == 2
+
+
+def test_an_answer_below_the_threshold_says_the_best_score(facts: HybridRunning) -> None:
+    """SCORE-4."""
+    answer = facts.recall("tea harbour", threshold=0.99)
+    assert (ids(answer), answer.info.why_empty) == ([], WhyEmpty.BELOW_THRESHOLD)
+    best = max(cosine("tea harbour", text) for text in FACTS.values())
+    assert answer.info.best_score == pytest.approx(best, abs=1e-6)
+
+
+def test_a_vector_without_words_is_ranked_by_meaning(facts: HybridRunning) -> None:
+    vector = text_vector("tea", 64)
+    answer = facts.recall("", embedding=vector, top_k=6, mode=Mode.HYBRID, **BARE)
+    assert answer.info.mode_used is Mode.DENSE
+    assert hit_ids(answer) == hit_ids(facts.recall("tea", mode=Mode.DENSE, top_k=6, **BARE))
+
+
+def test_a_vector_stands_in_for_that_of_the_query(facts: HybridRunning) -> None:
+    runs = facts.embedder.runs
+    answer = facts.recall("boat", embedding=text_vector("tea", 64), top_k=6, **BARE)
+    assert facts.embedder.runs == runs
+    assert answer.info.mode_used is Mode.HYBRID
+    found = dict(zip(hit_ids(answer), hits(answer), strict=True))
+    assert found["boat"].bm25 > 0.0
+    assert found["tea"].cosine == pytest.approx(cosine("tea", FACTS["tea"]), abs=1e-6)
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\u200b"])
+@pytest.mark.parametrize("mode", [None, *MODES])
+def test_no_query_is_no_error(facts: HybridRunning, text: str, mode: Mode | None) -> None:
+    answer = facts.recall(text, mode=mode, alternative_texts=("tea",))
+    assert (ids(answer), answer.info.why_empty) == ([], WhyEmpty.NO_QUERY)
+
+
+def test_words_are_not_looked_for_in_a_vector(facts: HybridRunning) -> None:
+    answer = facts.recall("", mode=Mode.LEXICAL, embedding=text_vector("tea", 64))
+    assert answer.info.why_empty is WhyEmpty.NO_QUERY
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_other_phrasings_count_and_the_best_cosine_is_the_score(
+    facts: HybridRunning, mode: Mode
+) -> None:
+    others = ("harbour at night", "", " ", "tea", "harbour at night")
+    fields = {"mode": mode, "top_k": 6, "threshold": -1.0, **BARE}
+    answer = facts.recall("tea", alternative_texts=others, **fields)
+    queries = ("tea", "harbour at night")
+    assert {"tea", "cup", "boat", "rain"} <= set(hit_ids(answer))
+    for id, hit in zip(hit_ids(answer), hits(answer), strict=True):
+        right = max(cosine(query, FACTS[id]) for query in queries)
+        assert hit.cosine == pytest.approx(right, abs=1e-6)
+    best = max(cosine(query, text) for query in queries for text in FACTS.values())
+    assert answer.info.best_score == pytest.approx(best, abs=1e-6)
+    if mode is Mode.DENSE:
+        cosines = [hit.cosine for hit in hits(answer)]
+        assert cosines == sorted(cosines, reverse=True)
+
+
+def test_other_phrasings_are_worth_the_mean_of_all(facts: HybridRunning) -> None:
+    queries = ("tea", "harbour at night")
+    alone = [facts.recall(query, top_k=6, **BARE) for query in queries]
+    worth = [{hit.seq: hit.relevance for hit in hits(answer)} for answer in alone]
+    both = facts.recall(queries[0], alternative_texts=queries[1:], top_k=6, **BARE)
+    assert len(hits(both)) == 6
+    for hit in hits(both):
+        right = sum(one[hit.seq] for one in worth) / 2
+        assert hit.relevance == pytest.approx(right, abs=1e-5)
+
+
+def test_a_repeated_phrasing_changes_nothing(facts: HybridRunning) -> None:
+    once = facts.recall("tea", top_k=6, **BARE)
+    twice = facts.recall("tea", alternative_texts=("tea", "  "), top_k=6, **BARE)
+    assert hits(once) == hits(twice)
+
+
+def test_conditions_hold_for_both_sides(running: HybridRunning) -> None:
+    for n, role in enumerate((Role.USER, Role.ASSISTANT)):
+        running.add(
+            draft(f"a{n}", "tea one", role=role, create_time_ns=n, metadata_json='{"p":"A"}'),
+            draft(
+                f"b{n}",
+                "tea two",
+                thread_id="b",
+                role=role,
+                create_time_ns=n,
+                metadata_json='{"p":"B"}',
+            ),
+        )
+    everything = {"a0", "a1", "b0", "b1"}
+    for asked, right in (
+        ({}, everything),
+        ({"roles": frozenset({Role.USER})}, {"a0", "b0"}),
+        ({"time_from_ns": 1}, {"a1", "b1"}),
+        ({"time_to_ns": 1}, {"a0", "b0"}),
+        ({"filter": parse_filter({"p": "A"})}, {"a0", "a1"}),
+        ({"scope": Scope.THREAD, "thread_id": "b"}, {"b0", "b1"}),
+        ({"excluded_ids": ("a0", "b1")}, {"a1", "b0"}),
+    ):
+        for mode in MODES:
+            fields = {"mode": mode, "top_k": 9, "explain": True, **BARE, **asked}
+            answer = running.recall("tea", **fields)
+            assert set(hit_ids(answer)) == right
+            barred = {i for i, why in reasons(answer).items() if why is ExcludedReason.CONDITIONS}
+            assert barred == everything - right
+
+
+def test_conditions_change_no_relevance(facts: HybridRunning) -> None:
+    seqs = {hit.seq: hit.relevance for hit in hits(facts.recall("tea harbour", top_k=6))}
+    scoped = facts.recall("tea harbour", scope=Scope.THREAD, thread_id="cup", **BARE)
+    assert hit_ids(scoped) == ["cup"]
+    assert hits(scoped)[0].relevance == seqs[hits(scoped)[0].seq]
+
+
+def test_a_thread_that_is_not_there_has_no_messages(facts: HybridRunning) -> None:
+    for mode in MODES:
+        asked = {"scope": Scope.THREAD, "thread_id": "none", "mode": mode}
+        answer = facts.recall("tea", explain=True, **asked)
+        assert (ids(answer), answer.info.why_empty) == ([], WhyEmpty.NO_MESSAGES)
+        assert set(reasons(answer).values()) == {ExcludedReason.CONDITIONS}
+
+
+def test_nothing_of_another_resource_is_found_or_told(running: HybridRunning) -> None:
+    add_facts(running)
+    running.add(draft("theirs", "tea harbour secret", thread_id="s"), resource="other")
+    for mode in MODES:
+        answer = running.recall("tea secret", mode=mode, top_k=9, explain=True, roles=frozenset())
+        assert set(ids(answer)) <= set(FACTS)
+        assert {e.message.id for e in answer.excluded if e.message} <= set(FACTS)
+        theirs = running.recall("tea secret", mode=mode, top_k=9, resource="other", explain=True)
+        assert (ids(theirs), theirs.excluded) == (["theirs"], ())
+
+
+def test_what_is_forgotten_is_found_by_nothing(running: HybridRunning) -> None:
+    add_facts(running)
+    running.engine.forget("u", ForgetTarget(message_ids=("tea",)))
+    for mode in MODES:
+        answer = running.recall("green tea Uji", mode=mode, top_k=9, explain=True)
+        assert "tea" not in ids(answer)
+        assert "tea" not in reasons(answer)
+
+
+def test_candidates_behind_the_last_hit_are_told_by_rank(facts: HybridRunning) -> None:
+    for mode in (Mode.DENSE, Mode.HYBRID):
+        everything = hit_ids(facts.recall("tea harbour", mode=mode, top_k=6, **BARE))
+        answer = facts.recall("tea harbour", mode=mode, top_k=2, explain=True, **BARE)
+        assert hit_ids(answer) == everything[:2]
+        told = [(e.message.id, e.rank) for e in answer.excluded if e.message is not None]
+        assert told == list(zip(everything[2:], [3, 4, 5, 6], strict=True))
+        assert set(reasons(answer).values()) == {ExcludedReason.TOP_K}
+        assert facts.recall("tea harbour", mode=mode, top_k=2).excluded == ()
+
+
+def test_at_most_twenty_are_told(running: HybridRunning) -> None:
+    running.add(*(draft(f"m{n}", f"tea {n}", thread_id=f"t{n}") for n in range(30)))
+    for mode in MODES:
+        answer = running.recall("tea", mode=mode, top_k=2, explain=True, **BARE)
+        assert [e.rank for e in answer.excluded] == list(range(3, 23))
+
+
+def test_below_the_threshold_is_told(facts: HybridRunning) -> None:
+    answer = facts.recall("tea harbour", top_k=6, threshold=0.3, explain=True, **BARE)
+    below = {id for id, text in FACTS.items() if cosine("tea harbour", text) < 0.3}
+    assert below
+    assert set(hit_ids(answer)) == set(FACTS) - below
+    assert reasons(answer) == dict.fromkeys(below, ExcludedReason.BELOW_THRESHOLD)
+
+
+def test_a_near_duplicate_makes_room_and_is_told(running: HybridRunning) -> None:
+    add_facts(running)
+    running.add(draft("again", FACTS["tea"], thread_id="again"))
+    for mode in MODES:
+        both = running.recall("green tea", mode=mode, top_k=2, **BARE)
+        assert hit_ids(both) == ["tea", "again"]
+        fields = {"near_duplicate_cosine": 0.98, "explain": True, **BARE}
+        answer = running.recall("green tea", mode=mode, top_k=2, **fields)
+        assert hit_ids(answer) == ["tea", "cup"]
+        told = [e for e in answer.excluded if e.reason is ExcludedReason.NEAR_DUPLICATE]
+        assert [(e.message.id, e.rank) for e in told if e.message] == [("again", 2)]
+        assert told[0].instead_of_it == hits(answer)[0].seq
+
+
+def test_diversity_takes_what_is_new_and_tells(running: HybridRunning) -> None:
+    running.add(
+        draft("a", "tea tea tea cup", thread_id="a"),
+        draft("b", "tea tea tea cups", thread_id="b"),
+        draft("c", "tea harbour night", thread_id="c"),
+    )
+    for mode in MODES:
+        plain = running.recall("tea cup", mode=mode, top_k=2, **BARE)
+        assert hit_ids(plain) == ["a", "b"]
+        fields = {"diversity": 0.8, "explain": True, **BARE}
+        answer = running.recall("tea cup", mode=mode, top_k=2, **fields)
+        assert hit_ids(answer) == ["a", "c"]
+        assert reasons(answer)["b"] is ExcludedReason.DIVERSITY
+        first, second = hits(answer)
+        assert first.parts.diversity <= 0.0
+        assert second.parts.diversity < 0.0
+        assert first.relevance >= second.relevance
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_recency_brings_what_is_new_forward(running: HybridRunning, mode: Mode) -> None:
+    """SCORE-6: the future has age zero."""
+    now_ns = 1_700_000_000 * 10**9
+    running.set_clock(now_ns)
+    ages = {"old": 70, "new": 7, "future": -10}
+    for id, age in ages.items():
+        running.add(draft(id, "tea", thread_id=id, create_time_ns=now_ns - age * DAY_NS))
+    running.add(draft("other", "tea with a boat", thread_id="o", create_time_ns=now_ns))
+    plain = running.recall("tea", mode=mode, **BARE)
+    assert hit_ids(plain) == ["old", "new", "future", "other"]
+    worst, best = hits(plain)[-1].relevance, hits(plain)[0].relevance
+    answer = running.recall("tea", mode=mode, recency_weight=0.25, **BARE)
+    assert hit_ids(answer) == ["future", "new", "old", "other"]
+    for id, hit in zip(hit_ids(answer), hits(answer), strict=True):
+        recent = 0.5 ** (max(0, ages.get(id, 0)) / 7)
+        scaled = 0.0 if id == "other" else 1.0
+        right = worst + (best - worst) * (0.75 * scaled + 0.25 * recent)
+        assert hit.relevance == pytest.approx(right, abs=1e-6)
+        if mode is not Mode.LEXICAL:
+            text = "tea with a boat" if id == "other" else "tea"
+            assert hit.cosine == pytest.approx(cosine("tea", text))
+
+
+def test_equal_messages_go_by_arrival(running: HybridRunning) -> None:
+    running.add(*(draft(f"m{n}", "tea", thread_id=f"t{n}") for n in range(8)))
+    for mode in MODES:
+        answers = [running.recall("tea", mode=mode, top_k=8) for _ in range(3)]
+        assert hit_ids(answers[0]) == [f"m{n}" for n in range(8)]
+        assert answers[0].messages == answers[1].messages == answers[2].messages
+
+
+def test_an_edit_between_the_looks_is_looked_at_again(running: HybridRunning) -> None:
+    add_facts(running)
+    running.lexical.after_match.append(
+        lambda: running.add(draft("tea", "a plain stone", thread_id="tea"))
+    )
+    answer = running.recall("green tea Uji", top_k=2, explain=True, **BARE)
+    assert "tea" not in hit_ids(answer)
+    assert len(running.lexical.queries) >= 2
+    for hit, id in zip(hits(answer), hit_ids(answer), strict=True):
+        assert hit.cosine == pytest.approx(cosine("green tea Uji", FACTS[id]), abs=1e-6)
+
+
+def test_a_vector_of_an_older_text_does_not_count(running: HybridRunning) -> None:
+    add_facts(running)
+    new = "a plain stone"
+    running.embedder.fail_on(new)
+    running.add(draft("tea", new, thread_id="tea"), wait=Wait.DURABLE)
+    answer = running.recall("green tea Uji stone", top_k=6, **BARE)
+    found = dict(zip(hit_ids(answer), hits(answer), strict=True))
+    assert found["tea"].cosine is None
+    assert found["tea"].bm25 > 0.0
+
+
+def test_times_are_told(facts: HybridRunning) -> None:
+    info = facts.recall("tea").info
+    assert info.lexical_us > 0
+    assert info.search_us >= info.lexical_us
+    assert facts.recall("tea", mode=Mode.DENSE).info.lexical_us == 0
+
+
+def test_small_partitions_are_exact(facts: HybridRunning) -> None:
+    assert all(facts.recall("tea harbour", mode=mode).info.exact for mode in MODES)
+
+
+def test_names_of_the_partition_do_not_draw_the_query_but_its_score_is_the_whole_ones(
+    running: HybridRunning,
+) -> None:
+    """What is ranked by is the query without the author's name; the cosine told is the true one."""
+    running.add(
+        draft("name", "Ottilie", author="Max", thread_id="n"),
+        draft("boat", "a boat in the harbour", author="Ottilie", thread_id="b"),
+        draft("night", "the harbour at night", author="Max", thread_id="c"),
+        draft("roof", "a cat on the roof", author="Max", thread_id="d"),
+    )
+    query, without = "Ottilie boat", "boat"
+    answer = running.recall(query, top_k=4, explain=True, **BARE)
+    found = dict(zip(hit_ids(answer), hits(answer), strict=True))
+    texts = {m.message.id: m.message.text for m in answer.messages}
+    assert hit_ids(answer)[0] == "boat"
+    assert found["boat"].parts.author == 1.0
+    for id, hit in found.items():
+        assert hit.cosine == pytest.approx(cosine(query, texts[id]), abs=1e-6)
+    by_meaning = sorted(found, key=lambda id: found[id].dense_rank)
+    assert by_meaning == sorted(texts, key=lambda id: -cosine(without, texts[id]))
+    parts = np.array([found[id].parts.dense for id in by_meaning])
+    cosines = np.array([cosine(without, texts[id]) for id in by_meaning])
+    assert parts == pytest.approx((cosines - cosines.mean()) / cosines.std(), abs=1e-3)
+    best = max(cosine(query, text) for text in texts.values())
+    assert answer.info.best_score == pytest.approx(best, abs=1e-6)
+    dense = running.recall(query, mode=Mode.DENSE, top_k=4, **BARE)
+    assert hit_ids(dense) == sorted(texts, key=lambda id: -cosine(query, texts[id]))
+
+
+def test_the_answer_to_a_question_is_found_by_it(running: HybridRunning) -> None:
+    running.add(
+        draft("ask", "which harbour did the lighthouse keeper love?", thread_id="q"),
+        draft("answer", "Bergen, of course", thread_id="q"),
+        draft("after", "and so on", thread_id="q"),
+        draft("other", "Bergen, of course", thread_id="o"),
+        *(draft(f"m{n}", f"something else {n}", thread_id=f"m{n}") for n in range(5)),
+    )
+    found = hits(running.recall("lighthouse keeper harbour", top_k=9, **BARE))
+    by_id = dict(zip([h.seq for h in found], found, strict=True))
+    ask, answer = found[0], by_id[found[0].seq + 1]
+    p = ask.parts
+    assert answer.parts.neighbour == pytest.approx(0.25 * (p.dense + p.lexical + p.author))
+    assert by_id[answer.seq + 1].parts.neighbour == 0.0
