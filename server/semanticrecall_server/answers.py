@@ -9,13 +9,19 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_core.types.errors import InvalidArgumentError, SemanticRecallError
-from semanticrecall_core.types.recalling import Hit, RecallAnswer, RecalledMessage, RecallInfo
+from semanticrecall_core.types.recalling import (
+    GroupState,
+    Hit,
+    RecallAnswer,
+    RecalledMessage,
+    RecallInfo,
+)
 from semanticrecall_core.types.values import EmbeddedText, IndexAnswer, StoredMessage, ThreadSummary
 
 from .answer_cache import KeptAnswer
 from .convert import NANOS_PER_SECOND, IndexBatch
 from .errors import error_detail
-from .framing import field_tag, varint
+from .framing import field_tag, float_bytes, float_tag, number_tag, varint
 
 MICROSECONDS_MAX = 2**32 - 1
 
@@ -126,24 +132,36 @@ def timings_of(info: RecallInfo) -> recall_pb2.RecallTimings:
     )
 
 
+_HIT = number_tag(recall_pb2.RecalledMessage.HIT_FIELD_NUMBER) + b"\x01"
+_LEXICAL_ONLY = number_tag(recall_pb2.RecalledMessage.LEXICAL_ONLY_FIELD_NUMBER) + b"\x01"
+_TEXT_CUT = number_tag(recall_pb2.RecalledMessage.TEXT_CUT_FIELD_NUMBER) + b"\x01"
+_RANK_TAG = number_tag(recall_pb2.RecalledMessage.RANK_FIELD_NUMBER)
+_SCORE_TAG = float_tag(recall_pb2.RecalledMessage.SCORE_FIELD_NUMBER)
+_RELEVANCE_TAG = float_tag(recall_pb2.RecalledMessage.RELEVANCE_FIELD_NUMBER)
+_EXPLAIN_TAG = field_tag(recall_pb2.RecalledMessage.EXPLAIN_FIELD_NUMBER)
+_STATE_TAG = number_tag(recall_pb2.RecalledMessage.GROUP_STATE_FIELD_NUMBER)
+_STATES = {state: _STATE_TAG + varint(state) if state else b"" for state in GroupState}
+
+
 def _beside_message(recalled: RecalledMessage, explain: bool) -> bytes:
-    """An encoded RecalledMessage without its message."""
+    """An encoded RecalledMessage without its message; by hand, which is quicker."""
     found = recalled.found
-    beside = recall_pb2.RecalledMessage(
-        group_state=int(recalled.group_state),  # type: ignore[arg-type]
-        text_cut=recalled.text_cut,
+    state = _STATES[recalled.group_state]
+    if recalled.text_cut:
+        state += _TEXT_CUT
+    if found is None:
+        return state
+    score = _LEXICAL_ONLY if found.cosine is None else _SCORE_TAG + float_bytes(found.cosine)
+    pieces = (
+        *(_HIT, _RANK_TAG, varint(recalled.rank), score),
+        *(_RELEVANCE_TAG, float_bytes(found.relevance), state),
     )
-    if found is not None:
-        beside.hit = True
-        beside.rank = recalled.rank
-        beside.relevance = found.relevance
-        if found.cosine is None:
-            beside.lexical_only = True
-        else:
-            beside.score = found.cosine
-        if explain:
-            _fill_explain(beside.explain, found)
-    return beside.SerializeToString()
+    if not explain:
+        return b"".join(pieces)
+    target = recall_pb2.Explain()
+    _fill_explain(target, found)
+    encoded = target.SerializeToString()
+    return b"".join((*pieces, _EXPLAIN_TAG, varint(len(encoded)), encoded))
 
 
 def _fill_explain(target: recall_pb2.Explain, found: Hit) -> None:

@@ -7,12 +7,29 @@ each singular one is written once: some readers replace where others merge.
 
 from __future__ import annotations
 
+import struct
+
+_VARINT = 0
 _LENGTH_DELIMITED = 2
+_FOUR_BYTES = 5
+
+float_bytes = struct.Struct("<f").pack
+"""A number as a field of type float has it."""
 
 
 def field_tag(number: int) -> bytes:
     """The tag of a field whose value is a message, a string or bytes."""
     return varint(number << 3 | _LENGTH_DELIMITED)
+
+
+def number_tag(number: int) -> bytes:
+    """The tag of a field whose value is a whole number that is not negative, a bool or an enum."""
+    return varint(number << 3 | _VARINT)
+
+
+def float_tag(number: int) -> bytes:
+    """The tag of a field whose value is a float."""
+    return varint(number << 3 | _FOUR_BYTES)
 
 
 def varint(value: int) -> bytes:
