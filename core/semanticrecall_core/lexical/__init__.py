@@ -1,1 +1,1 @@
-"""BM25 inside one partition. Not in this version: MODE_LEXICAL answers UNIMPLEMENTED."""
+"""The words of messages: how texts become terms, and BM25 inside one partition."""

@@ -1,0 +1,190 @@
+"""Which messages of a view a query is about, by its words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semanticrecall_core.types.lexical import LexicalMatch, LexicalQuery
+
+from .analysis import query_terms
+from .scoring import Scored, Scoring, scored
+from .thread_order import DEAD_PLACE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .partition import Tuning, View
+    from .scoring import FloatColumn
+    from .segment import Part
+    from .thread_order import PlaceColumn
+
+    BoolMask = NDArray[np.bool_]
+
+_ROLE_CODES = 256
+_SAMPLE_STEP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrasing:
+    """One text of a query: its scores, and the authors that it names (by number, ascending)."""
+
+    scored: Scored
+    authors: NDArray[np.int32]
+
+
+def match(view: View, query: LexicalQuery, scoring: Scoring, tuning: Tuning) -> LexicalMatch:
+    """As `LexicalIndex.match`."""
+    phrasings = [_phrasing(view, text, scoring, tuning) for text in query.texts]
+    allowed = _allowed(view, query)
+    has_any = phrasings[0].scored.has_any
+    for phrasing in phrasings[1:]:
+        has_any = has_any | phrasing.scored.has_any
+    if allowed is not None:
+        has_any = has_any & allowed
+    candidates = _best(view, phrasings, allowed, query.top_k)
+    if query.also_seqs is not None and len(query.also_seqs):
+        also = [part.places[part.rows_of(query.also_seqs)] for part in view.parts]
+        wanted = np.concatenate([candidates, *also])
+        candidates = np.unique(wanted if allowed is None else wanted[allowed[wanted]])
+    around = np.unique(np.concatenate([candidates - 1, candidates, candidates + 1]))
+    places = around[view.frame().row_at[around] >= 0]
+    return _rows(view, places, candidates, phrasings, int(np.count_nonzero(has_any)))
+
+
+def _phrasing(view: View, text: str, scoring: Scoring, tuning: Tuning) -> _Phrasing:
+    terms = query_terms(text, view.languages)
+    numbers = {number for term in terms.author_terms for number in view.authors.get(term, ())}
+    return _Phrasing(
+        scored(view, [token.terms for token in terms.tokens], scoring, tuning),
+        np.array(sorted(numbers), np.int32),
+    )
+
+
+def _allowed(view: View, query: LexicalQuery) -> BoolMask | None:
+    """By place, who meets every condition of a query; None: everyone."""
+    conditions = (query.thread_key, query.time_from_ns, query.time_to_ns, query.allowed_seqs)
+    has_excluded = query.excluded_seqs is not None and len(query.excluded_seqs) > 0
+    if all(value is None for value in conditions) and not query.roles and not has_excluded:
+        return None
+    allowed = np.zeros(view.end, np.bool_)
+    for part in view.parts:
+        allowed[part.places[_allowed_rows(part, query)]] = True
+    allowed[DEAD_PLACE] = False
+    return allowed
+
+
+def _allowed_rows(part: Part, query: LexicalQuery) -> BoolMask:
+    columns = part.columns
+    if query.allowed_seqs is not None:
+        mask = np.zeros(len(columns), np.bool_)
+        mask[part.rows_of(query.allowed_seqs)] = True
+    else:
+        mask = np.ones(len(columns), np.bool_)
+    if query.thread_key is not None:
+        mask &= columns.thread_keys == query.thread_key
+    if query.roles:
+        table = np.zeros(_ROLE_CODES, np.bool_)
+        table[[int(role) for role in query.roles]] = True
+        mask &= table[columns.roles]
+    if query.time_from_ns is not None:
+        mask &= columns.times_ns >= query.time_from_ns
+    if query.time_to_ns is not None:
+        mask &= columns.times_ns < query.time_to_ns
+    if query.excluded_seqs is not None and len(query.excluded_seqs):
+        mask[part.rows_of(query.excluded_seqs)] = False
+    return mask
+
+
+def _best(
+    view: View, phrasings: list[_Phrasing], allowed: BoolMask | None, top_k: int
+) -> PlaceColumn:
+    """The places (ascending) of the best allowed messages that have any word in their window.
+
+    Of several phrasings the one counts for a message by which it stands out most.
+    """
+    if top_k < 1:
+        return np.empty(0, np.int32)
+    worth = phrasings[0].scored.context
+    wanted = worth > 0
+    if len(phrasings) > 1:
+        worth = np.full(view.end, -np.inf, np.float32)
+        for phrasing in phrasings:
+            one = phrasing.scored
+            np.maximum(worth, (one.context - np.float32(one.mean)) / np.float32(one.std), out=worth)
+            wanted |= one.context > 0
+    if allowed is not None:
+        wanted &= allowed
+    at = _largest(worth, wanted, top_k)
+    if len(at) > top_k:  # of equals at the border those that came first
+        seqs = view.columns_at(at).seqs
+        at = np.sort(at[np.lexsort((seqs, -worth[at]))[:top_k]])
+    return at.astype(np.int32)
+
+
+def _largest(worth: FloatColumn, wanted: BoolMask, top_k: int) -> NDArray[np.intp]:
+    """The places of the top_k largest wanted, and of all that equal the last of them.
+
+    A sample says first which are too small to be among them.
+    """
+    sample = worth[::_SAMPLE_STEP][wanted[::_SAMPLE_STEP]]
+    rank = 2 * top_k // _SAMPLE_STEP + 4
+    at: NDArray[np.intp] | None = None
+    if len(sample) > 4 * rank:
+        bound = np.partition(sample, len(sample) - rank)[len(sample) - rank]
+        at = np.flatnonzero((worth >= bound) & wanted)
+    if at is None or len(at) < top_k:
+        at = np.flatnonzero(wanted)
+    if len(at) <= top_k:
+        return at
+    values = worth[at]
+    border = np.partition(values, len(values) - top_k)[len(values) - top_k]
+    largest: NDArray[np.intp] = at[values >= border]
+    return largest
+
+
+def _rows(
+    view: View,
+    places: PlaceColumn,
+    candidates: PlaceColumn,
+    phrasings: list[_Phrasing],
+    matched: int,
+) -> LexicalMatch:
+    """The answer with the messages at these places (ascending), by seq."""
+    columns = view.columns_at(places)
+    order = np.argsort(columns.seqs)
+    at = places[order]
+    authors = columns.authors[order]
+    scores = [phrasing.scored for phrasing in phrasings]
+    position = np.empty(len(order) + 1, np.int32)
+    position[order] = np.arange(len(order), dtype=np.int32)
+    position[-1] = -1
+    return LexicalMatch(
+        seqs=columns.seqs[order],
+        revisions=columns.revisions[order],
+        times_ns=columns.times_ns[order],
+        is_candidate=np.isin(at, candidates),
+        own=np.stack([one.own(at) for one in scores]),
+        context=np.stack([one.context[at] for one in scores]),
+        context_mean=np.array([one.mean for one in scores], np.float32),
+        context_std=np.array([one.std for one in scores], np.float32),
+        names_author=np.stack(
+            [np.isin(authors, phrasing.authors).astype(np.float32) for phrasing in phrasings]
+        ),
+        asks=columns.asks[order],
+        before=position[_index_of(places, at - 1)],
+        after=position[_index_of(places, at + 1)],
+        matched=matched,
+        searchable=view.searchable,
+    )
+
+
+def _index_of(places: PlaceColumn, wanted: PlaceColumn) -> NDArray[np.intp]:
+    """Where each wanted place is among `places` (ascending), -1 for none."""
+    if not len(places):
+        return np.empty(0, np.intp)
+    at = np.searchsorted(places, wanted)
+    at[at == len(places)] = 0
+    return np.where(places[at] == wanted, at, -1)

@@ -1,0 +1,1 @@
+"""What indexes of partitions share: which partitions are in memory, and how they stay current."""
