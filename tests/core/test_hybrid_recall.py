@@ -93,7 +93,7 @@ def test_an_exact_code_is_first_though_its_vector_is_far_down(running: HybridRun
     """TOPK-7."""
     query = "ZX-8841"
     code = "Z9 " + " ".join(f"other{n}" for n in range(40)) + " ZX-8841 end"
-    near = [f"ZX 8841 zx {n}" for n in range(30)]
+    near = [f"- number{n}" for n in range(30)]
     far = [f"something else {n}" for n in range(90)]
     running.add(draft("code", code, thread_id="c"))
     running.add(*(draft(f"n{n}", text, thread_id=f"t{n}") for n, text in enumerate(near + far)))

@@ -372,14 +372,10 @@ class _NearRows:
 
     def nearest(self) -> tuple[FloatRows, IntColumn, IntColumn]:
         """Cosine, chunk and chunks with the nearest phrasing, each shape (n,)."""
-        if len(self.cosines) == 1:
-            best, chunks, counts = self.cosines[0], self.chunks[0], self.chunk_counts[0]
-        else:
-            every = np.arange(self.cosines.shape[1])
-            nearest = np.where(np.isnan(self.cosines), -np.inf, self.cosines).argmax(axis=0)
-            best, chunks, counts = (
-                rows[nearest, every] for rows in (self.cosines, self.chunks, self.chunk_counts)
-            )
+        every = np.arange(self.cosines.shape[1])
+        nearest = np.where(np.isnan(self.cosines), -np.inf, self.cosines).argmax(axis=0)
+        best = self.cosines[nearest, every]
+        chunks, counts = self.chunks[nearest, every], self.chunk_counts[nearest, every]
         there = ~np.isnan(best)
         return best, np.where(there, chunks, 0), np.where(there, counts, 0)
 
