@@ -24,6 +24,7 @@ from support.faulty_disk import FaultyDisk
 from support.message_stores import append, draft, embed, ids
 from support.recorded_commits import RecordedCommits
 from support.stored_messages import open_store
+from support.word_analyser import WordAnalyser, word_hash
 
 WRITES = {"write", "sync"}
 
@@ -315,17 +316,26 @@ def test_a_damaged_row_can_be_forgotten(tmp_path: Path) -> None:
 
 
 def test_forgotten_text_is_not_left_in_the_file(tmp_path: Path) -> None:
+    """Neither the text, nor its vector, nor what its words were analysed into."""
     home, canary = tmp_path / "data", b"canary-7431"
-    store = open_store(home, generation="g")
-    drafts = [draft(f"m{n}", text=f"{canary.decode()} {n} " * 200) for n in range(20)]
-    outcomes = append(store, *drafts, draft("stays"))
+    store = open_store(home, generation="g", analyser=WordAnalyser())
+    drafts = [
+        draft(f"m{n}", text=f"{canary.decode()} {n} " * 200, author=f"writer{n}") for n in range(20)
+    ]
+    outcomes = append(store, *drafts, draft("stays", text="kept"), draft("edited", text="before"))
+    for n in range(20):
+        append(store, draft(f"o{n}", text="long " * 40 * n), resource="v")
     embed(store, outcomes[0], [0.123, 0.456])
+    append(store, draft("edited", text="after"))
     store.forget("u", ForgetTarget(message_ids=tuple(d.id for d in drafts)))
     store.close()
     left = b"".join(path.read_bytes() for path in home.iterdir())
     assert canary not in left
     assert np.array([0.123, 0.456], "<f4").tobytes() not in left
+    gone = [f"{canary.decode()}", "before", *map(str, range(20)), *(d.author for d in drafts)]
+    assert [word for word in gone if word_hash(word) in left] == []
     assert b"stays" in left
+    assert all(word_hash(word) in left for word in ("kept", "after", "long"))
 
 
 @pytest.mark.parametrize(

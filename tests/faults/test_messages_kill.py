@@ -1,11 +1,16 @@
-"""kill -9 of a writing process: what was acknowledged is there, and the directory is free."""
+"""kill -9 of a writing process: what was acknowledged is there, and the directory is free.
+
+Each message is there with its analysis or not at all.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 
 from semanticrecall_core.types.errors import StoreLockedError
@@ -13,8 +18,10 @@ from semanticrecall_core.types.values import ListQuery, Role
 from support.killed_writer import killed_writer
 from support.message_stores import append, draft
 from support.stored_messages import open_store
+from support.word_analyser import WordAnalyser
 
 KILLS = 10
+ANALYSE = WordAnalyser().analyse
 
 # Four threads append, embed and replace; each line is written after the store has answered.
 WRITER = """
@@ -23,7 +30,9 @@ from pathlib import Path
 from semanticrecall_core.messages import open_store
 from semanticrecall_core.types.values import CallBudget, MessageDraft, Role, VectorRecord
 from semanticrecall_server.message_codec import ProtobufMessages
-store = open_store(Path(sys.argv[1]), generation="g", codec=ProtobufMessages())
+from support.word_analyser import WordAnalyser
+home, forms = Path(sys.argv[1]), {"codec": ProtobufMessages(), "analyser": WordAnalyser()}
+store = open_store(home, generation="g", **forms)
 mutex = threading.Lock()
 def say(line):
     with mutex:
@@ -64,13 +73,24 @@ def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
         assert (vectors.vectors[:, 0] == vectors.seqs).all()
         assert list(store.verify(None)) == []
         store.close()
+        assert _analysed(home) == {row.seq: ANALYSE(row.text, row.author) for row in rows}
     assert len(appended) > 40 * KILLS // 2
+
+
+def _analysed(home: Path) -> dict[int, bytes]:
+    """The analyses that are on record; a load would make those that are not."""
+    connection = apsw.Connection(str(home / "recall.db"))
+    found = dict(connection.execute("SELECT seq, analysed FROM analyses"))
+    connection.close()
+    return found
 
 
 def test_another_process_is_refused_by_the_pid_it_must_wait_for(tmp_path: Path) -> None:
     home = tmp_path / "data"
     holder = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(home), "0"], stdout=subprocess.PIPE
+        [sys.executable, "-c", WRITER, str(home), "0"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
     )
     assert holder.stdout is not None
     assert holder.stdout.readline().startswith(b"appended")

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.types.errors import AlreadyExistsError, NotFoundError
+from semanticrecall_core.types.lexical import LexicalRows
 from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import (
     CallBudget,
@@ -29,7 +30,9 @@ from semanticrecall_core.types.values import (
 from semanticrecall_core.types.windows import MatchingRows, WindowQuery
 from support.model_store import ModelStore
 from support.recorded_commits import RecordedCommits
+from support.recorded_texts import RecordedTexts, text_rows
 from support.stored_messages import open_store
+from support.word_analyser import WordAnalyser
 
 # Where there is such a place: what is tried here is not the disk.
 MEMORY = Path("/dev/shm")
@@ -45,6 +48,7 @@ drafts = st.builds(
     id=st.sampled_from(IDS),
     thread_id=threads,
     role=st.sampled_from(Role),
+    author=st.sampled_from(["", "Ann"]),
     text=st.sampled_from(["", "one", "two"]),
     create_time_ns=st.none() | TIMES,
     metadata_json=st.sampled_from(["", '{"k":1}']),
@@ -67,9 +71,13 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self._directory = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
         self._ticks = {"real": count(10), "model": count(10)}
         self.generation = "g1"
-        self.model = ModelStore(generation="g1", clock=lambda: next(self._ticks["model"]))
+        self.model = ModelStore(
+            generation="g1", clock=lambda: next(self._ticks["model"]), analyser=WordAnalyser()
+        )
         self._told = RecordedCommits()
         self.model.subscribe(self._told)
+        self._texts_told = RecordedTexts(self.model)
+        self.model.subscribe_lexical(self._texts_told)
         self.late: list[list[PendingRow]] = []
 
     @initialize()
@@ -80,10 +88,13 @@ class StoreAgainstModel(RuleBasedStateMachine):
         store = open_store(
             Path(self._directory.name) / "data",
             generation=self.generation,
+            analyser=WordAnalyser(),
             options=StoreOptions(clock=lambda: next(self._ticks["real"])),
         )
         self._heard = RecordedCommits()
         store.subscribe(self._heard)
+        self._texts_heard = RecordedTexts(store)
+        store.subscribe_lexical(self._texts_heard)
         return store
 
     @rule(resource=resources, given=st.lists(drafts, min_size=1, max_size=4))
@@ -206,12 +217,14 @@ class StoreAgainstModel(RuleBasedStateMachine):
             self.generation = "g2" if self.generation == "g1" else "g1"
             self.model.generation = self.generation
         self._told.clear()
+        self._texts_told.calls.clear()
         self.real = self._opened()
         assert self.real.store_id == store_id
 
     @invariant()
     def they_agree(self) -> None:
         assert self._heard.heard == self._told.heard
+        assert self._texts_heard.calls == self._texts_told.calls
         for resource in (*RESOURCES, None):
             real, model = self.real.stats(resource), self.model.stats(resource)
             assert (real.messages, real.vectors, real.pending, real.threads, real.resources) == (
@@ -225,6 +238,11 @@ class StoreAgainstModel(RuleBasedStateMachine):
             assert self.real.get(resource, IDS) == self.model.get(resource, IDS)
             assert _partition(self.real, resource) == _partition(self.model, resource)
             _checksums_agree(self.real, resource)
+            real_texts = self.real.load_lexical(resource)
+            assert _texts(self.real, resource, real_texts) == _texts(
+                self.model, resource, self.model.load_lexical(resource)
+            )
+            assert self._texts_heard.rows(resource) == text_rows(real_texts)
 
     def teardown(self) -> None:
         assert list(self.real.verify(None)) == []
@@ -256,6 +274,12 @@ def _partition(store: MessageStore, resource: str) -> list[tuple[object, ...]]:
             strict=True,
         )
     ]
+
+
+def _texts(store: MessageStore, resource: str, rows: LexicalRows) -> list[tuple[object, ...]]:
+    """Analyses with thread ids for keys."""
+    names = {store.thread_key(resource, thread): thread for thread in THREADS}
+    return [(seq, names[key], *more) for seq, key, *more in text_rows(rows)]
 
 
 TestStoreAgainstModel = StoreAgainstModel.TestCase

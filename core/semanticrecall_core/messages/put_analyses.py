@@ -95,10 +95,9 @@ class WriteBack:
         numbers = self._columns.numbers[self._start : stop]
         seqs: list[int] = numbers[:, SEQ].tolist()
         found = connection.execute(
-            "SELECT m.seq, m.revision FROM messages m"
-            " JOIN resources r ON r.resource_key = m.resource_key"
-            " WHERE r.resource_id = ? AND m.seq IN (SELECT value FROM carray(?))",
-            (self._resource_id, keys.seq_array(seqs)),
+            "SELECT m.seq, m.revision FROM carray(?) c CROSS JOIN messages m ON m.seq = c.value"
+            " AND m.resource_key = (SELECT resource_key FROM resources WHERE resource_id = ?)",
+            (keys.seq_array(seqs), self._resource_id),
         ).fetchall()
         revisions = dict(cast("list[tuple[int, int]]", found))
         is_as_it_was = np.array([revisions.get(seq) for seq in seqs]) == numbers[:, REVISION]
