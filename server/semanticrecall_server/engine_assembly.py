@@ -1,4 +1,4 @@
-"""Puts store, embedder and index together into one engine.
+"""Puts store, embedder and indexes together into one engine.
 
 Apart from `assembly`, which binds addresses before FAISS and the rest are imported.
 """
@@ -9,6 +9,8 @@ from semanticrecall_core.embedding.threads import worker_threads
 from semanticrecall_core.engine import Engine, EngineLimits
 from semanticrecall_core.engine.partition_loading import ImageForm, PartitionLoader
 from semanticrecall_core.engine.snapshotting import SnapshotPlan, Snapshotting
+from semanticrecall_core.lexical.analysis import Analyser
+from semanticrecall_core.lexical.index import InMemoryLexicalIndex
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.messages.connection import READER_CACHE_KIB
 from semanticrecall_core.messages.directory import DataDirectory
@@ -18,7 +20,7 @@ from semanticrecall_core.vectors import FaissVectorIndex
 
 from .assembly import SNAPSHOTS
 from .config import Settings
-from .memory_limit import cache_bytes, partitions_bytes_default
+from .memory_limit import cache_bytes, lexical_bytes, partitions_bytes_default
 from .message_codec import ProtobufMessages
 from .setting_kinds import Memory
 
@@ -39,7 +41,11 @@ def open_store(settings: Settings, claim: DataDirectory, embedder: Embedder) -> 
         reader_cache_kib=cache_bytes(settings, READER_CACHE_KIB),
     )
     return SqliteMessageStore(
-        claim, generation=embedder.generation, codec=ProtobufMessages(), options=options
+        claim,
+        generation=embedder.generation,
+        codec=ProtobufMessages(),
+        analyser=Analyser(),
+        options=options,
     )
 
 
@@ -59,6 +65,8 @@ def make_engine(settings: Settings, store: MessageStore, embedder: Embedder) -> 
         partitions_bytes_max=bytes_max,
         scan_threads=worker_threads(),
     )
+    words_bytes_max = lexical_bytes(settings)
+    lexical = InMemoryLexicalIndex(store.load_lexical, bytes_max=words_bytes_max)
     interval_s = settings.snapshot_interval_ms / 1000
     plan = SnapshotPlan(
         interval_s=interval_s,
@@ -73,5 +81,6 @@ def make_engine(settings: Settings, store: MessageStore, embedder: Embedder) -> 
         answer_bytes_max=settings.answer_bytes_max,
         filter_keys=frozenset(settings.filter_keys),
         partitions_bytes_max=bytes_max,
+        lexical_bytes_max=words_bytes_max,
     )
-    return Engine(store, embedder, index, limits, snapshotting)
+    return Engine(store, embedder, index, limits, snapshotting, lexical)

@@ -128,6 +128,32 @@ def test_a_change_of_the_resource_ends_its_answers(
     assert after.messages != before.messages
 
 
+def test_an_answer_that_depends_on_the_clock_is_not_given_again(sidecar: InProcessServer) -> None:
+    ranking = {"ranking": {"recency_weight": 0.5}}
+    assert _ids(sidecar.recall.Recall(_recall(**ranking))) == ["m1"]
+    assert not sidecar.recall.Recall(_recall(**ranking)).info.answer_cache_hit
+
+
+def test_a_hit_by_words_alone_ends_when_its_vector_is_there(tmp_path: Path) -> None:
+    embedder = FakeEmbedder()
+    held = embedder.block_on("the dog eats fish")
+    with running(tmp_path, default_parts(lambda _: embedder)) as server:
+        message = types_pb2.Message(id="m2", role=types_pb2.ROLE_USER, text="the dog eats fish")
+        index = recall_pb2.IndexRequest(
+            resource_id="alice", thread_id="t1", messages=[message], wait=types_pb2.WAIT_DURABLE
+        )
+        token = server.recall.Index(index).read_token
+        first, again = (server.recall.Recall(_recall()) for _ in range(2))
+        assert (first.info.answer_cache_hit, again.info.answer_cache_hit) == (False, True)
+        for answer in (first, again):
+            (hit,) = answer.messages
+            assert (hit.message.id, hit.lexical_only, hit.HasField("score")) == ("m2", True, False)
+            assert answer.info.pending == 1
+        held.release.set()
+        (hit,) = server.recall.Recall(_recall(read_token=token)).messages
+        assert (hit.message.id, hit.lexical_only, hit.HasField("score")) == ("m2", False, True)
+
+
 def test_who_receives_a_thread_finds_it_at_once(sidecar: InProcessServer) -> None:
     assert _ids(sidecar.recall.Recall(_recall("bob"))) == []
     _given_away(sidecar)
