@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 from .analysis_format import AnalysedColumns, is_current, pack, term_of, unpack
 from .analysis_languages import ASSUMED, WORDS_MAX, Language, language_of
@@ -31,7 +32,7 @@ from .analysis_words import (
     RUNS_CACHED,
     UNSPACED,
     Part,
-    month_part,
+    month_gram,
     normal,
     parts_of,
     split,
@@ -52,7 +53,11 @@ __all__ = [
 
 # Different words of a query that are looked for: the first so many.
 QUERY_TOKENS_MAX = 256
-QUERY_CHARS_MAX = 32_768
+QUERY_CHARS_MAX = 8_192
+# Places in a query where a name could stand: the first so many.
+QUERY_WORDS_MAX = 1_024
+QUERY_CHARS_CACHED_MAX = 512
+QUERIES_CACHED = 256
 _ISO_DATE = re.compile(r"\d{4}-(0?[1-9]|1[0-2])-\d{1,2}")
 # A mark before white space or the end, with a few others between: not the one inside an address.
 _QUESTION = re.compile(r"\?(?=[^\w\s]{0,8}(?:\s|\Z))|[\uff1f\u061f]")
@@ -96,7 +101,7 @@ class QueryTerms:
     Attributes:
         tokens: each once, in order; QUERY_TOKENS_MAX at most.
         author_terms: everything in it that could be a part of an author's name.
-        words: where its words stand, to take names out of its text.
+        words: where its words stand, to take names out of its text; QUERY_WORDS_MAX at most.
     """
 
     tokens: tuple[QueryToken, ...]
@@ -109,17 +114,13 @@ class Analyser:
 
     def analyse(self, text: str, author: str) -> bytes:
         """The terms of a message; the form is that of `analysis_format`. Linear in the text."""
-        runs, unspaced = split(normal(text))
+        runs, grams, length = split(normal(text))
         language = _language(runs)
-        terms: list[int] = []
-        length = 0
+        terms = [_term_of_gram(gram) for gram in grams]
         for run in runs:
             of_run, words = _terms_of_run(run, language)
             terms += of_run
             length += words
-        for part in unspaced:
-            terms.append(_term_of_gram(part.text))
-            length += part.length
         return pack(
             Counter(terms),
             length,
@@ -171,15 +172,21 @@ def query_terms(text: str, languages: Iterable[int]) -> QueryTerms:
         text: the first QUERY_CHARS_MAX characters count.
         languages: every `Language` that messages of the partition are in (`AnalysedColumns`).
     """
-    text = text[:QUERY_CHARS_MAX]
-    known = tuple(sorted({Language(code) for code in languages} - {Language.NONE}))
+    known = tuple(sorted({Language(code) for code in languages} - {Language.NONE})) or (ASSUMED,)
+    # A recall reads a query more than once.
+    if len(text) <= QUERY_CHARS_CACHED_MAX:
+        return _cached_query_terms(text, known)
+    return _query_terms(text[:QUERY_CHARS_MAX], known)
+
+
+def _query_terms(text: str, known: tuple[Language, ...]) -> QueryTerms:
     tokens: dict[tuple[int, ...], QueryToken] = {}
     for part in _query_parts(text):
-        token = _query_token(part, known or (ASSUMED,))
+        token = _query_token(part, known)
         tokens.setdefault(token.terms, token)
         if len(tokens) >= QUERY_TOKENS_MAX:
             break
-    words = tuple(_query_words(text, known or (ASSUMED,)))
+    words = tuple(islice(_query_words(text, known), QUERY_WORDS_MAX))
     return QueryTerms(
         tokens=tuple(tokens.values()),
         author_terms=frozenset(name for word in words for name in word.names),
@@ -187,19 +194,23 @@ def query_terms(text: str, languages: Iterable[int]) -> QueryTerms:
     )
 
 
+_cached_query_terms = lru_cache(QUERIES_CACHED)(_query_terms)
+
+
 def _query_parts(text: str) -> Iterator[Part]:
-    runs, unspaced = split(normal(text))
+    runs, grams, _ = split(normal(text))
     for run in runs:
         yield from parts_of(run)
-        date = _ISO_DATE.fullmatch(run)
-        if date is not None:
-            yield month_part(int(date.group(1)))
-    yield from unspaced
+        if run[0].isdecimal() and (date := _ISO_DATE.fullmatch(run)) is not None:
+            yield Part(month_gram(int(date.group(1))), False, 0)
+    for gram in grams:
+        yield Part(gram, False, 0)
 
 
 def _query_words(text: str, languages: tuple[Language, ...]) -> Iterator[QueryWord]:
     for start, end, word in places_of_names(text):
-        token = _query_token(Part(word, UNSPACED.match(word) is None, 1), languages)
+        is_word = word.isascii() or UNSPACED.match(word) is None
+        token = _query_token(Part(word, is_word, 1), languages)
         yield QueryWord(start, end, token.names, token.terms, text[start].isupper())
 
 

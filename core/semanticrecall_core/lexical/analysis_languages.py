@@ -39,7 +39,7 @@ class Language(IntEnum):
 # What is assumed where no word tells: see docs/decisions/0018-text-analysis.md.
 ASSUMED = Language.ENGLISH
 # Words looked at; a longer message has told by then.
-WORDS_MAX = 96
+WORDS_MAX = 48
 # One word tells too little: "See ya", "Take care" are Spanish and Romanian by one.
 TELLING_WORDS_MIN = 2
 

@@ -71,6 +71,10 @@ def places_of_names(text: str) -> Iterator[tuple[int, int, str]]:
     """What could be a name in a text as it was given: start, end, normal form."""
     for found in NAME.finditer(text):
         start, word = found.start(), found.group()
+        if word.isascii():
+            if not word.isdecimal():
+                yield start, found.end(), word.casefold()
+            continue
         if not UNSPACED.match(word):
             word = normal(word).casefold()
             if word and not word.isdecimal():

@@ -13,6 +13,8 @@ import re
 import sys
 import unicodedata
 from functools import lru_cache
+from itertools import islice
+from operator import add
 from typing import NamedTuple
 
 from .analysis_stems import WORD_CHARS_MAX
@@ -24,7 +26,7 @@ RUN_CHARS_CACHED_MAX = 64
 
 
 class Part(NamedTuple):
-    """A part of a run, or of a script without spaces.
+    """A part of a run.
 
     Attributes:
         text: case-folded.
@@ -42,11 +44,13 @@ class Split(NamedTuple):
 
     Attributes:
         runs: with their case, in order.
-        parts: of scripts that put no spaces between words, in order.
+        grams: of scripts that put no spaces between words, in order; taken as they are.
+        length: what the grams add to the length of the message, in words.
     """
 
     runs: list[str]
-    parts: list[Part]
+    grams: list[str]
+    length: int
 
 
 def _combining_marks() -> str:
@@ -99,27 +103,16 @@ _INVISIBLE = re.compile("[\u00ad\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u
 _APOSTROPHES = str.maketrans("’ʼʹ＇`´", "''''''")
 _DASHES = str.maketrans("‐‑‒–", "----")  # what is typed for a hyphen
 # Josa: what Korean hangs on a noun, the longest first.
-_PARTICLES = (
-    *(
-        "에서는",
-        "에게서",
-        "으로는",
-        "이라고",
-        "까지",
-        "부터",
-        "에서",
-        "에게",
-        "한테",
-        "으로",
-        "처럼",
-    ),
-    *("보다", "하고", "이랑", "이나", "라고", "은", "는", "이", "가", "을", "를", "에", "의", "와"),
-    *("과", "도", "로", "만", "랑"),
+_PARTICLES = tuple(
+    "에서는 에게서 으로는 이라고 까지 부터 에서 에게 한테 으로 처럼 보다 하고 이랑 이나 라고"
+    " 은 는 이 가 을 를 에 의 와 과 도 로 만 랑".split()
 )
 
 _JOINTS = re.compile(r"://|::|[._\-/\\:@+&=~,]")
 _CASES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)")
+# Two words written as one: e-mail, co-workers.
+_HYPHENATED = re.compile(r"[^\W\d_]+-[^\W\d_]+")
 # U.S.A, p.m, R&D.
 _ABBREVIATION = re.compile(r"[^\W\d_](?:[.&][^\W\d_])+")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
@@ -136,61 +129,59 @@ def normal(text: str) -> str:
 
 
 def split(text: str) -> Split:
-    """Runs and unspaced parts of a text that is `normal`."""
+    """Runs and grams of a text that is `normal`."""
     if text.isascii():
-        return Split(_RUN_ASCII.findall(text), [])
-    parts: list[Part] = []
+        return Split(_RUN_ASCII.findall(text), [], 0)
+    grams: list[str] = []
+    lengths: list[int] = []
     if UNSPACED.search(text):
-        text = _STRETCH.sub(lambda found: _unspaced(found, parts), text)
-    return Split(_RUN.findall(text), parts)
+        text = _STRETCH.sub(lambda found: _unspaced(found, grams, lengths), text)
+    return Split(_RUN.findall(text), grams, sum(lengths))
 
 
-def _unspaced(found: re.Match[str], parts: list[Part]) -> str:
-    """Adds the parts of a stretch; what it is replaced with in the text."""
+def _unspaced(found: re.Match[str], grams: list[str], lengths: list[int]) -> str:
+    """Adds what a stretch has; what it is replaced with in the text."""
     number, sign, cjk, south_east, hangul = found.groups()
     if number is not None:
         digits = _digits(number)
-        parts.append(month_part(int(digits)) if sign in "月월" else Part(digits, False, 1))
+        grams.append(month_gram(int(digits)) if sign in "月월" else digits)
+        lengths.append(1)
+    elif hangul is not None:
+        lengths.append(_add_hangul(hangul, grams))
     elif cjk is not None:
-        _add_pairs(cjk, parts)
-        parts.extend(Part(character, False, 0) for character in _HAN.findall(cjk) if len(cjk) > 1)
-    elif south_east is not None:
-        _add_pairs(_CLUSTER.findall(south_east), parts)
+        lengths.append(_add_pairs(cjk, grams))
+        if len(cjk) > 1:
+            grams += _HAN.findall(cjk)
     else:
-        _add_hangul(hangul, parts)
+        lengths.append(_add_pairs(_CLUSTER.findall(south_east), grams))
     return " "
 
 
-def _add_pairs(characters: str | list[str], parts: list[Part]) -> None:
-    if len(characters) == 1:
-        parts.append(Part(characters[0].casefold(), False, 1))
-    parts.extend(
-        Part((characters[i] + characters[i + 1]).casefold(), False, 1)
-        for i in range(len(characters) - 1)
-    )
+def _add_pairs(characters: str | list[str], grams: list[str]) -> int:
+    """Every two neighbours, or the one there is; how many."""
+    if len(characters) < 2:
+        grams += characters
+        return len(characters)
+    grams += map(add, characters, islice(characters, 1, None))
+    return len(characters) - 1
 
 
-def _add_hangul(word: str, parts: list[Part]) -> None:
-    """The word, the word without its particle, and its pairs of syllables."""
+def _add_hangul(word: str, grams: list[str]) -> int:
+    """The word, the word without its particle, and its pairs of syllables; how many words."""
     if len(word) > WORD_CHARS_MAX:
-        _add_pairs(word, parts)
-        return
-    parts.append(Part(word, False, 1))
-    bare = next(
-        (word[: -len(p)] for p in _PARTICLES if len(word) > len(p) and word.endswith(p)), ""
-    )
-    if bare:
-        parts.append(Part(bare, False, 0))
+        return _add_pairs(word, grams)
+    forms = [word]
+    forms += (word[: -len(p)] for p in _PARTICLES if len(word) > len(p) and word.endswith(p))
+    del forms[2:]
     if len(word) > 2:
-        for i in range(len(word) - 1):
-            pair = word[i : i + 2]
-            if pair != bare:
-                parts.append(Part(pair, False, 0))
+        _add_pairs(word, forms)
+    grams += dict.fromkeys(forms)
+    return 1
 
 
-def month_part(month: int) -> Part:
+def month_gram(month: int) -> str:
     """A month that is written as a number."""
-    return Part(f"{month}月", False, 1)
+    return f"{month}月"
 
 
 def parts_of(run: str) -> tuple[Part, ...]:
@@ -221,7 +212,7 @@ def _parts(run: str) -> tuple[Part, ...]:
     if _ABBREVIATION.fullmatch(run):
         # Its letters are not worth finding.
         return (Part("".join(pieces).casefold(), False, 1),)
-    parts.extend(_wholes(run, pieces))
+    parts.extend(_wholes(run))
     return tuple(dict.fromkeys(part for part in parts if part.text))
 
 
@@ -267,11 +258,11 @@ def _add_piece(piece: str, parts: list[Part]) -> None:
                 parts.append(Part(part.casefold(), True, 0))
 
 
-def _wholes(run: str, pieces: list[str]) -> list[Part]:
+def _wholes(run: str) -> list[Part]:
     """A run as a whole, its file name and its numbers with their joints."""
     out: list[Part] = []
     whole = _joined(run)
-    out.append(Part(whole, whole.isalpha() and len(pieces) == 2, 0))
+    out.append(Part(whole, _HYPHENATED.fullmatch(run) is not None, 0))
     last = re.split(r"[/\\@]", run)[-1]
     if last != run and len(_JOINTS.split(last)) > 1:
         out.append(Part(_joined(last), False, 0))
