@@ -131,7 +131,7 @@ def test_words_alone_find_only_messages_with_a_word_and_embed_nothing(
     facts: HybridRunning,
 ) -> None:
     runs = facts.embedder.runs
-    answer = facts.recall("unheard tea", mode=Mode.LEXICAL, top_k=6, **BARE)
+    answer = facts.recall("unheard tea", mode=Mode.LEXICAL, top_k=6, explain=True, **BARE)
     assert facts.embedder.runs == runs
     assert sorted(hit_ids(answer)) == ["cup", "tea"]
     for hit in hits(answer):

@@ -95,6 +95,7 @@ class Asked:
             without names; the same array as `vectors` where there are none.
         depth: how many of the best are taken from each index.
         best_cosine_wanted: tell the best cosine of all, not only of those looked at.
+        with_ranks: tell the place in each list.
     """
 
     resource_id: str
@@ -104,6 +105,7 @@ class Asked:
     ranking_vectors: FloatRows | None
     depth: int
     best_cosine_wanted: bool = False
+    with_ranks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ class Candidates:
         times_ns: shape (n,); None in MODE_DENSE.
         cosines: shape (n,), float32. Of the nearest phrasing; NaN where there is none.
         chunks, chunk_counts: shape (n,). Which chunk that was, of how many.
-        dense_ranks, lexical_ranks: shape (n,). Place among the best by meaning, and by words.
+        dense_ranks, lexical_ranks: shape (n,). Place among the best by meaning, and by words; 0
+            where nobody wanted them.
         bm25, bm25_in_context: shape (n,). The largest over the phrasings.
         parts, relevance: what each is worth.
         best_cosine: among all allowed messages, or where nobody wanted that, those looked at; None
@@ -180,7 +183,6 @@ class Candidates:
 
     def taken(self, positions: IntColumn | BoolColumn) -> Candidates:
         """Those at these positions, in this order."""
-        parts = FusedParts(*(column[positions] for column in self.parts.columns))
         return replace(
             self,
             seqs=self.seqs[positions],
@@ -193,7 +195,7 @@ class Candidates:
             lexical_ranks=self.lexical_ranks[positions],
             bm25=self.bm25[positions],
             bm25_in_context=self.bm25_in_context[positions],
-            parts=parts,
+            parts=self.parts.taken(positions),
             relevance=self.relevance[positions],
         )
 
@@ -290,48 +292,50 @@ class CandidateSearch:
         return rows
 
     def _ranked(self, asked: Asked, conditions: Conditions, gathered: _Gathered) -> Candidates:
-        match, by_meaning = gathered.match, gathered.ranked_by
-        near = None
-        if by_meaning is not None and asked.ranking_vectors is not None:
-            mean, std = self._index.moments(asked.resource_id, asked.ranking_vectors)
-            near = Cosines(by_meaning.cosines, mean, std)
-        parts = fused(match, near, self._weights)
+        match = gathered.match
+        parts = fused(match, self._what_counts(asked, gathered), self._weights)
         bm25 = match.own.max(axis=0)
-        in_context = match.context.max(axis=0)
         is_candidate = match.is_candidate & ~gathered.changed
-        if by_meaning is None:
+        if asked.mode is Mode.LEXICAL:
             is_candidate &= bm25 > 0
-            nearness = np.full(len(match.seqs), np.nan, dtype=np.float32)
-        else:
-            nearness = by_meaning.nearest()[0]
-        listed = np.zeros(len(match.seqs), dtype=np.bool_)
-        if gathered.also is not None:
-            listed = np.isin(match.seqs, gathered.also, assume_unique=True) & ~np.isnan(nearness)
-        cosines, chunks, chunk_counts = gathered.nearest()
+        positions = np.flatnonzero(is_candidate)
+        relevance = parts.relevance[positions]
+        order = best_first(relevance, match.seqs[positions])
+        positions, relevance = positions[order], relevance[order]
+        parts = parts.taken(positions)
+        seqs, in_context = match.seqs[positions], match.context.max(axis=0)[positions]
+        cosines, chunks, chunk_counts = gathered.nearest(positions)
+        dense_ranks = lexical_ranks = np.zeros(len(positions), dtype=np.int64)
+        if asked.with_ranks:
+            dense_ranks = gathered.dense_ranks(positions)
+            lexical_ranks = _ranks(parts.lexical, in_context > 0, seqs)
         answers = gathered.answers
-        everything = Candidates(
-            seqs=match.seqs,
-            revisions=match.revisions,
-            times_ns=match.times_ns,
+        return Candidates(
+            seqs=seqs,
+            revisions=match.revisions[positions],
+            times_ns=match.times_ns[positions],
             cosines=cosines,
             chunks=chunks,
             chunk_counts=chunk_counts,
-            dense_ranks=_ranks(nearness, is_candidate & listed, match.seqs),
-            lexical_ranks=_ranks(parts.lexical, is_candidate & (in_context > 0), match.seqs),
-            bm25=bm25,
+            dense_ranks=dense_ranks,
+            lexical_ranks=lexical_ranks,
+            bm25=bm25[positions],
             bm25_in_context=in_context,
             parts=parts,
-            relevance=parts.relevance,
-            best_cosine=None,
+            relevance=relevance,
+            best_cosine=self._best_cosine(asked, conditions, cosines),
             allowed=answers[0].candidates if answers else match.matched,
             searchable=answers[0].searchable if answers else match.searchable,
             exact=gathered.is_everything(asked.depth),
             lexical_us=gathered.lexical_us,
         )
-        positions = np.flatnonzero(is_candidate)
-        order = best_first(everything.relevance[positions], match.seqs[positions])
-        best = self._best_cosine(asked, conditions, cosines[positions])
-        return replace(everything.taken(positions[order]), best_cosine=best)
+
+    def _what_counts(self, asked: Asked, gathered: _Gathered) -> Cosines | None:
+        """The cosines that MODE_HYBRID ranks by; None in MODE_LEXICAL."""
+        if gathered.ranked_by is None or asked.ranking_vectors is None:
+            return None
+        mean, std = self._index.moments(asked.resource_id, asked.ranking_vectors)
+        return Cosines(gathered.ranked_by.cosines, mean, std)
 
     def _best_cosine(
         self, asked: Asked, conditions: Conditions, cosines: FloatRows
@@ -370,14 +374,16 @@ class _NearRows:
             np.zeros(n, dtype=np.bool_),
         )
 
-    def nearest(self) -> tuple[FloatRows, IntColumn, IntColumn]:
-        """Cosine, chunk and chunks with the nearest phrasing, each shape (n,)."""
-        every = np.arange(self.cosines.shape[1])
-        nearest = np.where(np.isnan(self.cosines), -np.inf, self.cosines).argmax(axis=0)
-        best = self.cosines[nearest, every]
-        chunks, counts = self.chunks[nearest, every], self.chunk_counts[nearest, every]
+    def nearest(self, positions: IntColumn) -> tuple[FloatRows, IntColumn, IntColumn]:
+        """Cosine, chunk and chunks with the nearest phrasing, in the order of the positions."""
+        cosines = self.cosines[:, positions]
+        phrasing = np.zeros(len(positions), dtype=np.int64)
+        if len(cosines) > 1:
+            phrasing = np.where(np.isnan(cosines), -np.inf, cosines).argmax(axis=0)
+        best = cosines[phrasing, np.arange(len(positions))]
         there = ~np.isnan(best)
-        return best, np.where(there, chunks, 0), np.where(there, counts, 0)
+        chunks = np.where(there, self.chunks[phrasing, positions], 0)
+        return best, chunks, np.where(there, self.chunk_counts[phrasing, positions], 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,9 +413,16 @@ class _Gathered:
                 changed |= rows.changed
         return changed
 
-    def nearest(self) -> tuple[FloatRows, IntColumn, IntColumn]:
-        """Cosine, chunk and chunks with the nearest phrasing, each shape (n,)."""
-        return (self.near or _NearRows.none(1, len(self.match.seqs))).nearest()
+    def nearest(self, positions: IntColumn) -> tuple[FloatRows, IntColumn, IntColumn]:
+        """Cosine, chunk and chunks with the nearest phrasing, in the order of the positions."""
+        return (self.near or _NearRows.none(1, len(self.match.seqs))).nearest(positions)
+
+    def dense_ranks(self, positions: IntColumn) -> IntColumn:
+        """Places among the best by meaning; 0 for the others."""
+        if self.ranked_by is None or self.also is None:
+            return np.zeros(len(positions), dtype=np.int64)
+        cosines, seqs = self.ranked_by.nearest(positions)[0], self.match.seqs[positions]
+        return _ranks(cosines, np.isin(seqs, self.also) & ~np.isnan(cosines), seqs)
 
     def is_everything(self, depth: int) -> bool:
         """No allowed message with a vector, or with a word of the query around it, was left out."""

@@ -47,9 +47,10 @@ if TYPE_CHECKING:
 # hits without pause, those that changed in the last one are left out.
 SEARCH_ROUNDS_MAX = 3
 # How many of the best are taken from each index: many more than are wanted, because what is far
-# down in one list may be first in the sum.
-DEPTH_MIN = 200
+# down in one list may be first in the sum. More than these find nothing more (docs/decisions).
+DEPTH_MIN = 100
 DEPTH_TIMES_TOP_K = 4
+DEPTH_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ class RecallUseCase:
             ranking_vectors,
             _depth(query, mode),
             best_cosine_wanted=query.threshold is not None,
+            with_ranks=query.explain,
         )
 
     def _vectors(
@@ -386,7 +388,7 @@ def _depth(query: RecallQuery, mode: Mode) -> int:
         query.recency_weight > 0 or query.diversity > 0 or query.near_duplicate_cosine is not None
     )
     if mode is not Mode.DENSE or chosen_among_more:
-        return max(DEPTH_MIN, DEPTH_TIMES_TOP_K * query.top_k)
+        return min(DEPTH_MAX, max(DEPTH_MIN, DEPTH_TIMES_TOP_K * query.top_k))
     return query.top_k + (EXCLUDED_MAX if query.explain else 0)
 
 

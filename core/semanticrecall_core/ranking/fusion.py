@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from semanticrecall_core.types.values import FloatRows, IntColumn
 
     WideRows = NDArray[np.float64]
+    BoolColumn = NDArray[np.bool_]
 
 WEIGHT_MAX = 4.0
 
@@ -84,6 +85,10 @@ class FusedParts:
     def columns(self) -> tuple[WideRows, ...]:
         """All of them, in this order."""
         return self.dense, self.lexical, self.neighbour, self.author
+
+    def taken(self, positions: IntColumn | BoolColumn) -> FusedParts:
+        """Those of the messages at these positions, in this order."""
+        return FusedParts(*(column[positions] for column in self.columns))
 
     @property
     def relevance(self) -> WideRows:
