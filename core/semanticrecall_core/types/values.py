@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import CancelledError, DeadlineExceededError, SemanticRecallError
 from .stored_message import StoredMessage as StoredMessage
@@ -240,8 +240,7 @@ class VectorQuery:
     excluded_seqs: IntColumn | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VectorHit:
+class VectorHit(NamedTuple):
     """One message found: its best chunk and that chunk's cosine (a float32 value).
 
     All of it, and that it met the query's conditions, holds for this revision of the message.

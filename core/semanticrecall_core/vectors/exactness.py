@@ -4,14 +4,11 @@
    `slack` on the error of those scores, and `outside`: no row it kept back has a true cosine above
    that.
 2. The k-th best message by approximate scores, less `slack`, is a floor: candidates that may reach
-   it (score + slack) are scored exactly: float64 products and sums of float32 numbers, row by row,
-   so that a score depends on its row and the query alone; rounded to float32 and held within
-   [-1, 1].
-3. Messages are ordered by (best score descending, seq ascending), a message's chunks by (score
-   descending, chunk ascending). The k-th exact score is the next floor. Parts whose `outside`
-   reaches it hand out four times as many. If none does, no row kept back can enter, not even by a
-   tie: the answer is exact. Parts of which that cannot be said after some rounds (equal vectors,
-   messages of very many chunks) are read whole.
+   it (score + slack) are scored exactly and ordered (`ranked`).
+3. The k-th exact score is the next floor. Parts whose `outside` reaches it hand out four times as
+   many. If none does, no row kept back can enter, not even by a tie: the answer is exact. Parts of
+   which that cannot be said after some rounds (equal vectors, messages of very many chunks) are
+   read whole.
 
 Every answer is exact: no method in here leaves out a row without proof. Above a number of rows
 parts are scanned by several threads (`parallel_scan`), which changes no answer.
@@ -19,11 +16,9 @@ parts are scanned by several threads (`parallel_scan`), which changes no answer.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -34,7 +29,7 @@ from .codes import Probe, float_slack
 from .conditions import allowed_rows, has_conditions
 from .parallel_scan import ScanThreads
 from .partition import Tuning, View
-from .rows import RowBlock
+from .ranked import Ranked, joined, ranked
 from .segment import Part, packed
 
 if TYPE_CHECKING:
@@ -42,16 +37,13 @@ if TYPE_CHECKING:
 
     from semanticrecall_core.types.values import IntColumn
 
+    from .ranked import Chosen, Scores
     from .rows import BoolMask
-
-    Scores = NDArray[np.float32]
-    Chosen = tuple[RowBlock, IntColumn]
 
 R = TypeVar("R")
 
 SCANS_MAX = 3
 WIDENING = 4
-RESCORED_ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +116,10 @@ def search(
         raise InvalidArgumentError.of("top_k", "must be at least 1")
     probe = Probe(query.vector, dimensions)
     sources, candidates = _sources(view, query, tuning)
-    hits: list[VectorHit] = []
+    hits: tuple[VectorHit, ...] = ()
     if sources:
-        hits = _Search(probe, query.top_k, tuning, threads).nearest(sources)
-    return VectorAnswer(tuple(hits), candidates, view.searchable, exact=True)
+        hits = _Search(probe, query.top_k, tuning, threads).nearest(sources).hits()
+    return VectorAnswer(hits, candidates, view.searchable, exact=True)
 
 
 def _sources(view: View, query: VectorQuery, tuning: Tuning) -> tuple[list[Source], int]:
@@ -162,7 +154,7 @@ class _Search:
     tuning: Tuning
     threads: ScanThreads | None
 
-    def nearest(self, sources: Sequence[Source]) -> list[VectorHit]:
+    def nearest(self, sources: Sequence[Source]) -> Ranked:
         """The top k messages."""
         wanted = 2 * self.top_k + self.tuning.margin_rows
         if 2 * wanted >= _rows(sources):
@@ -204,7 +196,7 @@ class _Search:
             return [scan(source) for source in sources]
         return self.threads.map(scan, sources)
 
-    def _best(self, found: Sequence[Candidates], wanted: int) -> list[VectorHit]:
+    def _best(self, found: Sequence[Candidates], wanted: int) -> Ranked:
         """The top k of all candidates."""
         return self._ranked(_reaching(found, self._floor_of_codes(found, wanted)))
 
@@ -216,62 +208,27 @@ class _Search:
         total = sum(len(candidates.rows) for candidates in found)
         if total <= wanted:
             return -np.inf
-        scores = _joined([candidates.scores for candidates in found])
-        least = float(np.partition(scores, total - wanted)[total - wanted])
-        best: list[tuple[float, int]] = []
-        for candidates in found:
-            above = candidates.scores >= least
-            if not bool(above.any()):
-                continue
-            seqs = candidates.source.part.block.seqs.take(candidates.rows[above])
-            best += zip(candidates.scores[above].tolist(), seqs.tolist(), strict=True)
-        best.sort(reverse=True)
-        seen: set[int] = set()
-        for score, seq in best:
-            seen.add(seq)
-            if len(seen) == self.top_k:
-                return _held(score - max(candidates.slack for candidates in found))
-        return -np.inf
+        scores = joined([candidates.scores for candidates in found])
+        best = np.argpartition(scores, total - wanted)[total - wanted :]
+        best = best[np.argsort(-scores[best])]
+        seqs = joined([c.source.part.block.seqs.take(c.rows) for c in found])[best]
+        firsts = np.sort(np.unique(seqs, return_index=True)[1])
+        if len(firsts) < self.top_k:
+            return -np.inf
+        kth = float(scores[best[firsts[self.top_k - 1]]])
+        return _held(kth - max(candidates.slack for candidates in found))
 
-    def _floor(self, hits: Sequence[VectorHit]) -> float:
+    def _floor(self, best: Ranked) -> float:
         """No message below this cosine is among the top k; -inf where that is not known."""
-        return -np.inf if len(hits) < self.top_k else _held(hits[-1].score)
+        return -np.inf if len(best.scores) < self.top_k else _held(float(best.scores[-1]))
 
     def _read_whole(self, sources: Sequence[Source], floor: float) -> list[Chosen]:
         scored = self._spread(lambda s: _float_scores(s, self.probe), sources, _rows(sources))
         slack = float_slack(len(self.probe.vector))
         return _all_that_may_count(sources, scored, self.top_k, floor, slack)
 
-    def _ranked(self, chosen: Sequence[Chosen]) -> list[VectorHit]:
-        """The top k messages among these rows, by exact scores."""
-        # A block has a message's chunks together, by chunk: with rows ascending, equal scores of
-        # a message stay in that order, because the sort is stable.
-        pieces = [(block, np.sort(rows)) for block, rows in chosen]
-        scores = exact_cosines(pieces, self.probe)
-        seqs = _joined([block.seqs.take(rows) for block, rows in pieces])
-        ends = list(accumulate(len(rows) for _, rows in pieces))
-        hits: list[VectorHit] = []
-        seen: set[int] = set()
-        for position in np.lexsort((seqs, -scores)).tolist():
-            seq = seqs.item(position)
-            if seq in seen:
-                continue
-            seen.add(seq)
-            piece = bisect_right(ends, position)
-            block, rows = pieces[piece]
-            row = rows.item(position - ends[piece])  # counted from the piece's end
-            hits.append(
-                VectorHit(
-                    seq,
-                    scores.item(position),
-                    block.chunks.item(row),
-                    block.chunk_counts.item(row),
-                    block.revisions.item(row),
-                )
-            )
-            if len(hits) == self.top_k:
-                break
-        return hits
+    def _ranked(self, chosen: Sequence[Chosen]) -> Ranked:
+        return ranked(chosen, self.top_k, self.probe)
 
 
 def _held(floor: float) -> float:
@@ -363,24 +320,3 @@ def _all_that_may_count(
         (source.part.block, rows[scores >= floor - slack])
         for source, (rows, scores) in zip(sources, scored, strict=True)
     ]
-
-
-def _joined(pieces: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def exact_cosines(pieces: Sequence[Chosen], probe: Probe) -> Scores:
-    """Exact cosines of some rows, in their order; see the module."""
-    if sum(len(rows) for _, rows in pieces) <= RESCORED_ROWS_AT_ONCE:
-        taken = _joined([block.vectors.take(rows, axis=0) for block, rows in pieces])
-        exact: Scores = np.vecdot(taken.astype(np.float64), probe.wide).astype(np.float32)
-        np.minimum(exact, 1.0, out=exact)
-        np.maximum(exact, -1.0, out=exact)
-        return exact
-    return np.concatenate(
-        [
-            exact_cosines([(block, rows[start : start + RESCORED_ROWS_AT_ONCE])], probe)
-            for block, rows in pieces
-            for start in range(0, len(rows), RESCORED_ROWS_AT_ONCE)
-        ]
-    )

@@ -13,7 +13,7 @@ import numpy as np
 from semanticrecall_core.types.values import CosineRows
 
 from .codes import Probe
-from .exactness import exact_cosines
+from .ranked import exact_cosines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
