@@ -2,9 +2,9 @@
 
 Promises of `quoted` and `quoted_name`:
 - `<`, `>`, `&` and whatever a compatibility normalisation turns into them never appear unescaped.
-  Other characters that look like angle brackets are escaped before a slash, white space between
-  them or not: that is what a closing tag begins with. Elsewhere they are ordinary quotation marks
-  of many languages and stay.
+  Other characters that look like angle brackets are escaped before a slash and before the name of
+  the block, in any case and form and with anything not seen between: that is what a tag begins
+  with. Elsewhere they are ordinary quotation marks of many languages and stay.
 - Nothing that is not seen is passed on: control characters, bidirectional marks, overrides and
   isolates, tag characters and other characters that are ignored by default. Joiners (U+200C,
   U+200D) and variation selectors up to U+FE0F stay: scripts and emoji need them.
@@ -14,6 +14,7 @@ Promises of `quoted` and `quoted_name`:
 from __future__ import annotations
 
 import re
+import unicodedata
 
 INDENT = "    "
 
@@ -64,10 +65,11 @@ _ANGLES = (
     "\u27e8-\u27eb\u2991-\u2998\u29fc\u29fd\u2a79\u2a7a\u3008-\u300b\ufe3d-\ufe40"
     "\U0001d236\U0001d237"
 )
-_SLASHES = (
-    r"/\\\u2044\u2215\u2571\u2572\u27cb\u27cd\u29f5\u29f8\u29f9\u2afb\u2afd\u3033\ufe68\uff0f\uff3c"
-)
-_FALSE_TAG = re.compile(f"[{_ANGLES}](?=[\\s\u200c\u200d\ufe00-\ufe0f]*[{_SLASHES}])")
+_ANGLE = re.compile(f"[{_ANGLES}]")
+_SLASHES = frozenset("/\\\u2044\u2215\u2571\u2572\u27cb\u27cd\u29f5\u29f8\u29f9\u2afb\u2afd\u3033")
+_PASSED_OVER = frozenset(("Cc", "Cf", "Mn", "Zl", "Zp", "Zs"))
+_NAME = "recalled"
+_NAME_CHARS = 4
 _CHANGED = "".join(chr(c) for c, to in _ESCAPES.items() if to and c >= ord(" "))
 _UNSEEN_CLASS = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in _UNSEEN)
 # Whatever may have to be changed in quoted text; most messages have nothing of it.
@@ -104,7 +106,25 @@ def quoted_thread(thread_id: str) -> str:
 def _without_false_tags(text: str) -> str:
     if text.isascii():
         return text
-    return _FALSE_TAG.sub(lambda found: f"&#{ord(found[0])};", text)
+    return _ANGLE.sub(
+        lambda found: f"&#{ord(found[0])};" if _begins_tag(text, found.end()) else found[0], text
+    )
+
+
+def _begins_tag(text: str, position: int) -> bool:
+    """Whether a slash, or the beginning of the block's name, is the next that is seen."""
+    name = ""
+    for index in range(position, len(text)):
+        character = text[index]
+        if unicodedata.category(character) in _PASSED_OVER:
+            continue
+        seen = unicodedata.normalize("NFKC", character).casefold()
+        if seen in _SLASHES:
+            return not name
+        name += seen
+        if not _NAME.startswith(name[:_NAME_CHARS]) or len(name) >= _NAME_CHARS:
+            break
+    return len(name) >= _NAME_CHARS and name.startswith(_NAME[:_NAME_CHARS])
 
 
 def _is_plain(text: str) -> bool:
