@@ -103,7 +103,10 @@ class Sidecar:
         neighbours: int = 0,
     ) -> list[Found]:
         """One `Recall` call; with neighbours their text for a prompt too."""
-        options = RecallOptions(top_k=top_k, message_range=(neighbours, neighbours))
+        # By vectors alone, as the others do.
+        options = RecallOptions(
+            top_k=top_k, message_range=(neighbours, neighbours), mode=Mode.DENSE
+        )
         if neighbours == 0:
             options["context_format"] = ContextFormat.NONE
         text = question if isinstance(question, str) else ""
