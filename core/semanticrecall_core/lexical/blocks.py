@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -107,19 +107,17 @@ def concatenate(blocks: Sequence[MessageColumns]) -> MessageColumns:
     )
 
 
-def empty_columns(count: int) -> MessageColumns:
-    """Columns of `count` unset messages, to be written before anyone reads them."""
-    return MessageColumns(
-        seqs=np.empty(count, np.int64),
-        thread_keys=np.empty(count, np.int64),
-        times_ns=np.empty(count, np.int64),
-        revisions=np.empty(count, np.int64),
-        roles=np.empty(count, np.uint8),
-        lengths=np.empty(count, np.uint32),
-        languages=np.empty(count, np.uint8),
-        asks=np.empty(count, np.bool_),
-        authors=np.empty(count, np.int32),
-    )
+DTYPES: Mapping[str, type[np.generic]] = {
+    "seqs": np.int64,
+    "thread_keys": np.int64,
+    "times_ns": np.int64,
+    "revisions": np.int64,
+    "roles": np.uint8,
+    "lengths": np.uint32,
+    "languages": np.uint8,
+    "asks": np.bool_,
+    "authors": np.int32,
+}
 
 
 class Authors:

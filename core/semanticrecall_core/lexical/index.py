@@ -79,7 +79,7 @@ class InMemoryLexicalIndex:
         Raises:
             SemanticRecallError: what the loader raises.
         """
-        return without_names(self._partitions.get(resource_id).view, text, self._tuning)
+        return without_names(self._partitions.get(resource_id).view, text)
 
     def partition_seqs(self, resource_id: str) -> tuple[IntColumn, IntColumn]:
         """Seqs and revisions of what the partition holds now, by seq; for Verify."""

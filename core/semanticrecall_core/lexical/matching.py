@@ -48,10 +48,8 @@ def match(view: View, query: LexicalQuery, scoring: Scoring, tuning: Tuning) -> 
     if query.also_seqs is not None and len(query.also_seqs):
         also = [part.places[part.rows_of(query.also_seqs)] for part in view.parts]
         wanted = np.concatenate([candidates, *also])
-        candidates = np.unique(wanted if allowed is None else wanted[allowed[wanted]])
-    around = np.unique(np.concatenate([candidates - 1, candidates, candidates + 1]))
-    places = around[view.frame().row_at[around] >= 0]
-    return _rows(view, places, candidates, phrasings, int(np.count_nonzero(has_any)))
+        candidates = wanted if allowed is None else wanted[allowed[wanted]]
+    return _rows(view, candidates, phrasings, int(np.count_nonzero(has_any)))
 
 
 def _phrasing(view: View, text: str, scoring: Scoring, tuning: Tuning) -> _Phrasing:
@@ -101,12 +99,12 @@ def _allowed_rows(part: Part, query: LexicalQuery) -> BoolMask:
 def _best(
     view: View, phrasings: list[_Phrasing], allowed: BoolMask | None, top_k: int
 ) -> PlaceColumn:
-    """The places (ascending) of the best allowed messages that have any word in their window.
+    """The places of the best allowed messages that have any word in their window.
 
     Of several phrasings the one counts for a message by which it stands out most.
     """
     if top_k < 1:
-        return np.empty(0, np.int32)
+        return np.empty(0, np.int64)
     worth = phrasings[0].scored.context
     wanted = worth > 0
     if len(phrasings) > 1:
@@ -119,9 +117,9 @@ def _best(
         wanted &= allowed
     at = _largest(worth, wanted, top_k)
     if len(at) > top_k:  # of equals at the border those that came first
-        seqs = view.columns_at(at).seqs
-        at = np.sort(at[np.lexsort((seqs, -worth[at]))[:top_k]])
-    return at.astype(np.int32)
+        (seqs,) = view.columns_at(at, "seqs")
+        at = at[np.lexsort((seqs, -worth[at]))[:top_k]]
+    return at
 
 
 def _largest(worth: FloatColumn, wanted: BoolMask, top_k: int) -> NDArray[np.intp]:
@@ -146,45 +144,43 @@ def _largest(worth: FloatColumn, wanted: BoolMask, top_k: int) -> NDArray[np.int
 
 
 def _rows(
-    view: View,
-    places: PlaceColumn,
-    candidates: PlaceColumn,
-    phrasings: list[_Phrasing],
-    matched: int,
+    view: View, candidates: PlaceColumn, phrasings: list[_Phrasing], matched: int
 ) -> LexicalMatch:
-    """The answer with the messages at these places (ascending), by seq."""
-    columns = view.columns_at(places)
-    order = np.argsort(columns.seqs)
+    """The answer with these candidates and their neighbours, by seq."""
+    chosen = np.zeros(view.end, np.bool_)
+    chosen[candidates] = True
+    given = chosen.copy()
+    given[candidates - 1] = True
+    given[candidates + 1] = True
+    given &= view.frame().here
+    places = np.flatnonzero(given)
+    seqs, revisions, times_ns, asks, authors = view.columns_at(
+        places, "seqs", "revisions", "times_ns", "asks", "authors"
+    )
+    order = np.argsort(seqs)
     at = places[order]
-    authors = columns.authors[order]
+    position = np.full(view.end, -1, np.int32)
+    position[at] = np.arange(len(at), dtype=np.int32)
     scores = [phrasing.scored for phrasing in phrasings]
-    position = np.empty(len(order) + 1, np.int32)
-    position[order] = np.arange(len(order), dtype=np.int32)
-    position[-1] = -1
     return LexicalMatch(
-        seqs=columns.seqs[order],
-        revisions=columns.revisions[order],
-        times_ns=columns.times_ns[order],
-        is_candidate=np.isin(at, candidates),
+        seqs=seqs[order].astype(np.int64),
+        revisions=revisions[order].astype(np.int64),
+        times_ns=times_ns[order],
+        is_candidate=chosen[at],
         own=np.stack([one.own(at) for one in scores]),
         context=np.stack([one.context[at] for one in scores]),
         context_mean=np.array([one.mean for one in scores], np.float32),
         context_std=np.array([one.std for one in scores], np.float32),
-        names_author=np.stack(
-            [np.isin(authors, phrasing.authors).astype(np.float32) for phrasing in phrasings]
-        ),
-        asks=columns.asks[order],
-        before=position[_index_of(places, at - 1)],
-        after=position[_index_of(places, at + 1)],
+        names_author=np.stack([_named(authors[order], one.authors) for one in phrasings]),
+        asks=asks[order],
+        before=position[at - 1],
+        after=position[at + 1],
         matched=matched,
         searchable=view.searchable,
     )
 
 
-def _index_of(places: PlaceColumn, wanted: PlaceColumn) -> NDArray[np.intp]:
-    """Where each wanted place is among `places` (ascending), -1 for none."""
-    if not len(places):
-        return np.empty(0, np.intp)
-    at = np.searchsorted(places, wanted)
-    at[at == len(places)] = 0
-    return np.where(places[at] == wanted, at, -1)
+def _named(authors: NDArray[np.int32], named: NDArray[np.int32]) -> FloatColumn:
+    if not len(named):
+        return np.zeros(len(authors), np.float32)
+    return np.isin(authors, named).astype(np.float32)

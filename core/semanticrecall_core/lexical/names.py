@@ -17,7 +17,7 @@ from .scoring import document_frequency
 
 if TYPE_CHECKING:
     from .analysis import QueryWord
-    from .partition import Tuning, View
+    from .partition import View
 
 ROLE_NAMES = frozenset(
     map(term_of, ("user", "assistant", "ai", "bot", "system", "tool", "human", "agent", "model"))
@@ -29,11 +29,11 @@ COMMON_MIN = 8
 """A capitalised word is taken for a name if that share of the messages has it, but so many."""
 
 
-def without_names(view: View, text: str, tuning: Tuning) -> str:
+def without_names(view: View, text: str) -> str:
     """As `LexicalIndex.without_names`."""
     words = query_terms(text, view.languages).words
     if view.authors.keys() <= ROLE_NAMES:
-        out = [] if view.has_capital_nouns else _common_names(view, text, words, tuning)
+        out = [] if view.has_capital_nouns else _common_names(view, text, words)
     else:
         out = [word for word in words if _is_author(view, word)]
     if not out:
@@ -50,9 +50,7 @@ def _is_author(view: View, word: QueryWord) -> bool:
     return any(term in view.authors and term not in ROLE_NAMES for term in word.names)
 
 
-def _common_names(
-    view: View, text: str, words: tuple[QueryWord, ...], tuning: Tuning
-) -> list[QueryWord]:
+def _common_names(view: View, text: str, words: tuple[QueryWord, ...]) -> list[QueryWord]:
     """Words with a capital, the first one apart, that many messages have."""
     out: list[QueryWord] = []
     enough = max(COMMON_MIN, COMMON_SHARE * view.searchable)
@@ -63,6 +61,6 @@ def _common_names(
         if not spelled[:1].isupper() or _FIRST_PERSON.match(spelled):
             continue
         tokens = query_terms(spelled, view.languages).tokens
-        if tokens and all(document_frequency(view, t.terms, tuning) >= enough for t in tokens):
+        if tokens and all(document_frequency(view, t.terms) >= enough for t in tokens):
             out.append(word)
     return out

@@ -12,12 +12,12 @@ Sealed parts are merged so that their number grows with the logarithm of the mes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .analysis import Language
-from .blocks import COLUMNS, ROWS_MAX, Authors, MessageColumns, TextBlock, empty_columns, text_block
+from .blocks import DTYPES, ROWS_MAX, Authors, MessageColumns, TextBlock, text_block
 from .segment import Part, Tail, merged, sealed
 from .thread_order import DEAD_PLACE, Placed, ThreadOrder
 
@@ -49,6 +49,7 @@ class Tuning:
         dead_share_max: share of dead messages above which a part is written anew.
         authors_max: authors known by name; messages of further ones count as without author.
         sparse_places_min: from how many places on rare terms are counted one by one.
+        numbers_at_once: so many counts of several words are computed together.
         sparse_share: a term is rare if it has fewer postings than places by this factor.
     """
 
@@ -60,6 +61,7 @@ class Tuning:
     authors_max: int = 4096
     sparse_places_min: int = 16_384
     sparse_share: int = 40
+    numbers_at_once: int = 65_536
 
 
 class Frame:
@@ -122,17 +124,19 @@ class View:
             self._frames.append(Frame(self.parts, self.end))
         return self._frames[0]
 
-    def columns_at(self, places: NDArray[np.integer]) -> MessageColumns:
-        """The columns of the living messages at these places, in their order."""
+    def columns_at(self, places: NDArray[np.integer], *names: str) -> list[NDArray[Any]]:
+        """Columns (of `MessageColumns`) of the living messages at these places, in their order."""
         frame = self.frame()
         rows = frame.row_at[places]
-        out = empty_columns(len(rows))
+        if len(self.parts) == 1:
+            return [getattr(self.parts[0].columns, name)[rows] for name in names]
+        out = [np.zeros(len(rows), DTYPES[name]) for name in names]
         for first, part in zip(frame.firsts.tolist(), self.parts, strict=False):
             mine = np.flatnonzero((rows >= first) & (rows < first + len(part.columns)))
             if len(mine):
                 local = rows[mine] - first
-                for name in COLUMNS:
-                    getattr(out, name)[mine] = getattr(part.columns, name)[local]
+                for column, name in zip(out, names, strict=True):
+                    column[mine] = getattr(part.columns, name)[local]
         return out
 
     def seqs_and_revisions(self) -> tuple[IntColumn, IntColumn]:
@@ -146,19 +150,6 @@ class View:
         all_seqs = np.concatenate(seqs).astype(np.int64)
         order = np.argsort(all_seqs)
         return all_seqs[order], np.concatenate(revisions).astype(np.int64)[order]
-
-
-_DTYPES = (
-    np.int64,
-    np.int64,
-    np.int64,
-    np.int64,
-    np.uint8,
-    np.uint32,
-    np.uint8,
-    np.bool_,
-    np.int32,
-)
 
 
 class Partition:
@@ -191,7 +182,7 @@ class Partition:
             return
         block = text_block(rows, self._authors)
         columns = block.columns
-        places = np.full(len(block), DEAD_PLACE, np.int32)
+        places = np.full(len(block), DEAD_PLACE, np.int64)
         gone = _NOBODY
         if int(columns.seqs[0]) <= self._last_seq:
             gone = self._replace(columns, places)
@@ -269,8 +260,9 @@ class Partition:
         return placed
 
     def _times_at(self, places: PlaceColumn) -> tuple[IntColumn, IntColumn]:
-        columns = self.view.columns_at(places)  # the one that was published before this change
-        return columns.times_ns, columns.seqs
+        # The view that was published before this change.
+        times_ns, seqs = self.view.columns_at(places, "times_ns", "seqs")
+        return times_ns, seqs
 
     def _move(self, moves: PlaceColumn) -> None:
         self._sealed = [part.moved(moves) for part in self._sealed]
@@ -344,4 +336,4 @@ class Partition:
         )
 
 
-_NOBODY: tuple[IntColumn, PlaceColumn] = (np.empty(0, np.int64), np.empty(0, np.int32))
+_NOBODY: tuple[IntColumn, PlaceColumn] = (np.empty(0, np.int64), np.empty(0, np.int64))

@@ -21,7 +21,8 @@ quicker. Both give the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
     from .partition import Tuning, View
     from .thread_order import PlaceColumn
 
-    Number = TypeVar("Number", np.uint16, np.float32)
+    Factor = Callable[[int], float]
+    Number = TypeVar("Number", np.uint8, np.uint16, np.float32)
     BoolMask = NDArray[np.bool_]
     FloatColumn = NDArray[np.float32]
     Hits = list[tuple[PlaceColumn, NDArray[np.uint8]]]
-    Places = NDArray[np.intp]
 
 STD_MIN = 1e-6
 """A smaller deviation comes from rounding; 1 is given instead."""
@@ -64,59 +65,63 @@ class Scoring:
     far_tenths: int = 3
 
 
-class Term:
-    """A word of a query: how often each message has it.
+class DenseWords:
+    """Words that many messages have: how often, for every place.
 
     Attributes:
-        df: messages that have it.
+        counts: shape (words, places), uint8.
+        dfs: messages that have each word.
     """
 
-    __slots__ = ("_counts", "_dense", "_places", "df")
+    __slots__ = ("counts", "dfs")
 
-    def __init__(self, view: View, hits: Hits, tuning: Tuning) -> None:
-        """Sum what was found of the terms that stand for it."""
-        size = sum(len(places) for places, _ in hits)
-        is_rare = view.end >= tuning.sparse_places_min and size * tuning.sparse_share < view.end
-        self._dense: NDArray[np.uint8] | None = None
-        if is_rare:
-            self._places, self._counts = _summed(hits)
-            self.df = len(self._places)
-            return
-        dense = np.zeros(view.end, np.uint8)
-        dense[hits[0][0]] = hits[0][1]
-        for places, counts in hits[1:]:
-            dense[places] = np.minimum(dense[places] + counts.astype(np.uint16), COUNT_MAX)
-        dense[DEAD_PLACE] = 0
-        self._dense = dense
-        self.df = -1  # counted by `mark`
+    def __init__(self, view: View, words: Sequence[Hits], has_any: BoolMask) -> None:
+        """Sum what was found of the terms of each word; mark in `has_any` who has one."""
+        self.counts = np.zeros((len(words), view.end), np.uint8)
+        for counts, hits in zip(self.counts, words, strict=True):
+            counts[hits[0][0]] = hits[0][1]
+            for places, more in hits[1:]:
+                counts[places] = np.minimum(counts[places] + more.astype(np.uint16), COUNT_MAX)
+        self.counts[:, DEAD_PLACE] = 0
+        has = self.counts > 0
+        self.dfs = [int(np.count_nonzero(one)) for one in has]
+        for one in has:
+            has_any |= one
 
-    def mark(self, has_any: BoolMask) -> None:
-        """Set the places of those that have it."""
-        if self._dense is None:
-            has_any[self._places] = True
-        else:
-            here = self._dense > 0
-            self.df = int(np.count_nonzero(here))
-            has_any |= here
+    def own(self, at: PlaceColumn, norms: FloatColumn, factor: Factor) -> FloatColumn:
+        """What these words are worth to the messages at these places themselves."""
+        tf = self.counts[:, at].astype(np.float32)
+        tf /= tf + norms
+        tf *= np.array([factor(df) for df in self.dfs], np.float32)[:, np.newaxis]
+        total: FloatColumn = np.add.reduce(tf, axis=0)
+        return total
 
-    def at(self, places: Places) -> FloatColumn:
-        """The counts at these places."""
-        if self._dense is not None:
-            return self._dense[places].astype(np.float32)
-        out = np.zeros(len(places), np.float32)
-        if len(self._places):
-            at = np.searchsorted(self._places, places)
-            at[at == len(self._places)] = 0
-            same = self._places[at] == places
-            out[same] = self._counts[at[same]]
+
+class RareWord:
+    """A word that few messages have.
+
+    Attributes:
+        places: of those who have it, ascending.
+        counts: how often, float32.
+    """
+
+    __slots__ = ("counts", "places")
+
+    def __init__(self, hits: Hits, has_any: BoolMask) -> None:
+        """Sum what was found of its terms; mark in `has_any` who has it."""
+        self.places, self.counts = _summed(hits)
+        has_any[self.places] = True
+
+    def own(self, at: PlaceColumn, norms: FloatColumn, factor: Factor) -> FloatColumn:
+        """What this word is worth to the messages at these places themselves."""
+        out = np.zeros(len(at), np.float32)
+        if len(self.places):
+            found = np.searchsorted(self.places, at)
+            found[found == len(self.places)] = 0
+            same = self.places[found] == at
+            tf = self.counts[found[same]]
+            out[same] = tf / (tf + norms[same]) * factor(len(self.places))
         return out
-
-    def add(self, window: _Window) -> None:
-        """What it is worth to every message's window."""
-        if self._dense is not None:
-            window.add_dense(self._dense)
-        elif len(self._places):
-            window.add_sparse(self._places, self._counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +140,10 @@ class Scored:
     has_any: BoolMask
     _view: View
     _scoring: Scoring
-    _terms: tuple[Term, ...]
+    _words: tuple[DenseWords | RareWord, ...]
 
-    def own(self, places: PlaceColumn) -> FloatColumn:
+    def own(self, at: PlaceColumn) -> FloatColumn:
         """BM25 of the messages' own words, at these places."""
-        at = places.astype(np.intp)
         out = np.zeros(len(at), np.float32)
         if not len(at):
             return out
@@ -147,9 +151,8 @@ class Scored:
         frame = self._view.frame()
         norms = frame.lengths[at] * np.float32(k1 * b / frame.mean_length)
         norms += np.float32(k1 * (1.0 - b))
-        for term in self._terms:
-            tf = term.at(at)
-            out += tf / (tf + norms) * _factor(self._view.searchable, term.df, k1)
+        for words in self._words:
+            out += words.own(at, norms, _factor(self._view, self._scoring))
         return out
 
 
@@ -157,25 +160,31 @@ def scored(view: View, words: Sequence[Sequence[int]], scoring: Scoring, tuning:
     """The scores of a query; one entry of `words` for each of its words, with its terms."""
     window = _Window(view, scoring)
     has_any = np.zeros(view.end, np.bool_)
-    terms: list[Term] = []
+    counted: list[DenseWords | RareWord] = []
+    many: list[Hits] = []
     for hits in _hits(view, words):
-        if hits:
-            term = Term(view, hits, tuning)
-            term.mark(has_any)
-            term.add(window)
-            terms.append(term)
+        size = sum(len(places) for places, _ in hits)
+        if view.end < tuning.sparse_places_min or size * tuning.sparse_share >= view.end:
+            many += [hits] if hits else []
+        elif hits:
+            rare = RareWord(hits, has_any)
+            window.add_rare(rare)
+            counted.append(rare)
+    at_once = max(1, tuning.numbers_at_once // view.end)
+    for start in range(0, len(many), at_once):
+        dense = DenseWords(view, many[start : start + at_once], has_any)
+        window.add_dense(dense.counts)
+        counted.append(dense)
     mean, std = window.moments()
-    return Scored(window.sum, mean, std, has_any, view, scoring, tuple(terms))
+    return Scored(window.sum, mean, std, has_any, view, scoring, tuple(counted))
 
 
-def document_frequency(view: View, terms: Sequence[int], tuning: Tuning) -> int:
+def document_frequency(view: View, terms: Sequence[int]) -> int:
     """How many messages have one of these terms."""
     hits = _hits(view, [terms])[0]
     if not hits:
         return 0
-    has_any = np.zeros(view.end, np.bool_)
-    Term(view, hits, tuning).mark(has_any)
-    return int(np.count_nonzero(has_any))
+    return len(_summed(hits)[0])
 
 
 def _hits(view: View, words: Sequence[Sequence[int]]) -> list[Hits]:
@@ -189,13 +198,14 @@ def _hits(view: View, words: Sequence[Sequence[int]]) -> list[Hits]:
             for term in terms:
                 postings = found[number[term]]
                 if postings is not None:
-                    out[i].append((part.places[postings.rows], postings.counts))
+                    places = part.places.take(postings.rows, mode="clip")  # none is out of range
+                    out[i].append((places, postings.counts))
     return out
 
 
-def _summed(hits: Hits) -> tuple[Places, FloatColumn]:
+def _summed(hits: Hits) -> tuple[PlaceColumn, FloatColumn]:
     """Places ascending, each once and alive, with their counts."""
-    places = np.concatenate([places for places, _ in hits]).astype(np.intp)
+    places = np.concatenate([places for places, _ in hits])
     counts = np.concatenate([counts for _, counts in hits])
     order = np.argsort(places)
     places = places[order]
@@ -206,35 +216,41 @@ def _summed(hits: Hits) -> tuple[Places, FloatColumn]:
     return places[alive], sums[alive].astype(np.float32)
 
 
-def _factor(searchable: int, df: int, k1: float) -> np.float32:
-    """What the saturated count of a word is multiplied by."""
-    return np.float32(np.log1p((searchable - df + 0.5) / (df + 0.5)) * (k1 + 1.0))
+def _factor(view: View, scoring: Scoring) -> Factor:
+    """What the saturated count of a word is multiplied by, from the messages that have it."""
+    n, k1 = view.searchable, scoring.k1
+    return lambda df: math.log1p((n - df + 0.5) / (df + 0.5)) * (k1 + 1.0)
 
 
 class _Window:
     """Adds up the context scores, word by word. Counts are in tenths, and so are the norms."""
 
-    __slots__ = ("_norms", "_scoring", "_spare", "_view", "_wide", "sum")
+    __slots__ = ("_factor", "_norms", "_scoring", "_view", "sum")
 
     def __init__(self, view: View, scoring: Scoring) -> None:
         self._view, self._scoring = view, scoring
         self._norms = _norms(view, scoring)
+        self._factor = _factor(view, scoring)
         self.sum = np.zeros(view.end, np.float32)
-        self._spare = np.empty(view.end, np.float32)
-        self._wide = np.empty(view.end, np.uint16)
 
     def add_dense(self, counts: NDArray[np.uint8]) -> None:
-        """One word, its counts by place."""
+        """Some words, their counts by place: shape (words, places)."""
         near, far = self._scoring.near_tenths, self._scoring.far_tenths
-        tf = _around(counts.astype(np.uint16), near, far, self._wide)
-        part = np.add(tf, self._norms, out=self._spare)
-        np.divide(tf, part, out=part)
-        df = int(np.count_nonzero(part > 0))
-        part *= _factor(self._view.searchable, df, self._scoring.k1)
-        self.sum += part
+        most = int(counts.max()) * (_ONE + 2 * near + 2 * far)
+        if most <= COUNT_MAX:
+            tf = _around(counts, near, far).astype(np.float32)
+        else:
+            tf = _around(counts.astype(np.uint16), near, far).astype(np.float32)
+        tf /= tf + self._norms
+        for one, has in zip(tf, tf > 0, strict=True):
+            one *= self._factor(int(np.count_nonzero(has)))
+            self.sum += one
 
-    def add_sparse(self, places: Places, counts: FloatColumn) -> None:
-        """One word that these messages (ascending) have, and no others."""
+    def add_rare(self, word: RareWord) -> None:
+        """One word."""
+        places, counts = word.places, word.counts
+        if not len(places):
+            return
         weights = (self._scoring.far_tenths, self._scoring.near_tenths, _ONE)
         distances = range(-REACH, REACH + 1)
         at = np.concatenate([places + distance for distance in distances])
@@ -245,28 +261,28 @@ class _Window:
         tf = np.add.reduceat(tf[order], firsts)
         at = at[firsts]
         tf /= tf + self._norms[at]
-        df = int(np.count_nonzero(tf))
-        self.sum[at] += tf * _factor(self._view.searchable, df, self._scoring.k1)
+        self.sum[at] += tf * np.float32(self._factor(int(np.count_nonzero(tf))))
 
     def moments(self) -> tuple[float, float]:
         """Mean and standard deviation over all messages."""
         n = self._view.searchable
         if not n:
             return 0.0, 1.0
-        mean = float(np.add.reduce(self.sum, dtype=np.float64)) / n
+        mean = float(np.add.reduce(self.sum)) / n
         squares = float(np.vecdot(self.sum, self.sum)) / n
         std = max(0.0, squares - mean * mean) ** 0.5
         return mean, std if std > STD_MIN else 1.0
 
 
-def _around(values: NDArray[Number], near: int, far: int, out: NDArray[Number]) -> NDArray[Number]:
+def _around(values: NDArray[Number], near: int, far: int) -> NDArray[Number]:
     """Each place's value and those around it, weighted. The first and last places are free."""
+    out = np.empty_like(values)
     np.multiply(values, _ONE, out=out)
     for distance, weight in ((1, near), (2, far)):
         if weight:
-            both = values[: -2 * distance] + values[2 * distance :]
+            both = values[..., : -2 * distance] + values[..., 2 * distance :]
             both *= weight
-            out[distance:-distance] += both
+            out[..., distance:-distance] += both
     return out
 
 
@@ -275,9 +291,7 @@ def _norms(view: View, scoring: Scoring) -> FloatColumn:
     frame = view.frame()
     norms = frame.norms.get(scoring)
     if norms is None:
-        lengths = _around(
-            frame.lengths, scoring.near_tenths, scoring.far_tenths, np.empty_like(frame.lengths)
-        )
+        lengths = _around(frame.lengths, scoring.near_tenths, scoring.far_tenths)
         total = float(np.add.reduce(lengths, dtype=np.float64, where=frame.here))
         mean = total / view.searchable if total else 1.0
         norms = lengths * np.float32(_ONE * scoring.k1 * scoring.b / mean)

@@ -124,7 +124,7 @@ class Part:
     Attributes:
         columns: of the messages, dead ones too.
         postings: their terms.
-        places: shape (n,), int32. Where each message stands in `ThreadOrder`, or DEAD_PLACE.
+        places: shape (n,), int64. Where each message stands in `ThreadOrder`, or DEAD_PLACE.
         alive: how many are alive.
         ordered: by seq, each seq once.
     """
@@ -240,9 +240,9 @@ class Tail:
         grown = _written(None if old is None else _base_of(old), places, first)
         rows = (block.rows + first).astype(np.uint16)
         flat: tuple[NDArray[Any] | None, ...] = self._postings or (None, None, None)
+        added: tuple[NDArray[Any], ...] = (block.terms, rows, block.counts)
         self._postings = tuple(
-            _written(array, added, begin)
-            for array, added in zip(flat, (block.terms, rows, block.counts), strict=True)
+            _written(array, more, begin) for array, more in zip(flat, added, strict=True)
         )
         self._rows, self._counts = last, end
         ordered = first == 0 or (

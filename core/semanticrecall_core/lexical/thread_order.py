@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from semanticrecall_core.types.values import IntColumn
 
-    PlaceColumn = NDArray[np.int32]
+    PlaceColumn = NDArray[np.int64]
 
 REACH = 2
 """How far the words around a message are looked at, either way."""
@@ -76,7 +76,7 @@ class ThreadOrder:
     def build(self, keys: IntColumn, times: IntColumn, seqs: IntColumn) -> PlaceColumn:
         """The places of a whole partition's messages. Only as long as there are none."""
         if not len(keys):
-            return np.empty(0, np.int32)
+            return np.empty(0, np.int64)
         order = np.lexsort((seqs, times, keys))
         ordered = keys[order]
         firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -91,7 +91,7 @@ class ThreadOrder:
         self._last_times = array("q", times[lasts].astype(np.int64).tobytes())
         self._last_seqs = array("q", seqs[lasts].astype(np.int64).tobytes())
         self.end = int(starts[-1] + rooms[-1]) + REACH
-        places = np.empty(len(keys), np.int32)
+        places = np.empty(len(keys), np.int64)
         places[order] = np.repeat(starts - firsts, counts) + np.arange(len(keys))
         return places
 
@@ -109,7 +109,7 @@ class ThreadOrder:
             times_at: of the messages as they stand until now.
         """
         keys, times, seqs = added
-        places = np.empty(len(keys), np.int32)
+        places = np.empty(len(keys), np.int64)
         moves = _Moves(self.end)
         leaving = _by_key(gone[0])
         order = np.lexsort((seqs, times, keys)) if len(keys) > 1 else np.arange(len(keys))
@@ -122,7 +122,7 @@ class ThreadOrder:
                     places[rows] = np.arange(at, at + len(rows))
                     self._set_last(key, int(times[rows[-1]]), int(seqs[rows[-1]]))
                     continue
-            out = gone[1][leaving[key]] if key in leaving else np.empty(0, np.int32)
+            out = gone[1][leaving[key]] if key in leaving else np.empty(0, np.int64)
             rows = rows if rows is not None else np.empty(0, np.intp)
             places[rows] = self._rearranged(key, out, (times[rows], seqs[rows]), times_at, moves)
         return Placed(places, moves.of)
@@ -133,7 +133,7 @@ class ThreadOrder:
 
     def compacted(self) -> PlaceColumn:
         """Move all threads together; for every place the one that its message has from now on."""
-        moves = np.full(self.end, DEAD_PLACE, np.int32)
+        moves = np.full(self.end, DEAD_PLACE, np.int64)
         numbers = np.fromiter(self._numbers.values(), np.int64, len(self._numbers))
         starts = np.frombuffer(self._starts, np.int64)[numbers]
         counts = np.frombuffer(self._counts, np.int64)[numbers]
@@ -177,7 +177,7 @@ class ThreadOrder:
         kept = np.ones(self._counts[number], np.bool_)
         kept[gone - old] = False
         staying = old + np.flatnonzero(kept)
-        times, seqs = times_at(staying.astype(np.int32))
+        times, seqs = times_at(staying)
         all_times = np.concatenate([times, added[0]])
         all_seqs = np.concatenate([seqs, added[1]])
         order = np.lexsort((all_seqs, all_times))
@@ -200,7 +200,7 @@ class ThreadOrder:
         old, kept = self._starts[number], self._counts[number]
         self._move_to_end(number, count)
         new = self._starts[number]
-        moves.whole()[old : old + kept] = np.arange(new, new + kept, dtype=np.int32)
+        moves.whole()[old : old + kept] = np.arange(new, new + kept, dtype=np.int64)
 
     def _move_to_end(self, number: int, count: int) -> None:
         self._unused += self._rooms[number] + REACH
@@ -245,7 +245,7 @@ class _Moves:
 
     def whole(self) -> PlaceColumn:
         if self.of is None:
-            self.of = np.arange(self._end, dtype=np.int32)
+            self.of = np.arange(self._end, dtype=np.int64)
         return self.of
 
 
