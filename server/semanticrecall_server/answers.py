@@ -70,8 +70,7 @@ def recalled_bytes(answer: RecallAnswer, explain: bool) -> bytes:
     for recalled in answer.messages:
         encoded = recalled.message.encoded
         size = varint(len(encoded))
-        is_bare = recalled.found is None and not recalled.group_state
-        rest = b"" if is_bare else _beside_message(recalled, explain)
+        rest = _beside_message(recalled, explain)
         length = len(_MESSAGE_TAG) + len(size) + len(encoded) + len(rest)
         pieces += (_RECALLED_TAG, varint(length), _MESSAGE_TAG, size, encoded, rest)
     return b"".join(pieces)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from google.protobuf import json_format
@@ -13,14 +12,18 @@ from hypothesis import strategies as st
 from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_core.types.errors import CorruptDataError
 from semanticrecall_core.types.recalling import (
+    Excluded,
+    ExcludedReason,
     GroupState,
+    Hit,
+    Parts,
     RecallAnswer,
     RecalledMessage,
     RecallInfo,
     Scope,
 )
-from semanticrecall_core.types.values import TIME_NS_MAX, TIME_NS_MIN, MessageDraft, Role, VectorHit
-from semanticrecall_server.answers import fill_message, recalled_bytes
+from semanticrecall_core.types.values import TIME_NS_MAX, TIME_NS_MIN, MessageDraft, Role
+from semanticrecall_server.answers import excluded_bytes, fill_message, recalled_bytes
 from semanticrecall_server.framing import varint
 from semanticrecall_server.message_codec import ProtobufMessages
 from support.stored_messages import stored
@@ -100,37 +103,94 @@ def test_what_is_no_message_is_told_as_damage() -> None:
         ProtobufMessages().decode(b"\x0a\xff")
 
 
+NUMBERS = st.floats(width=32, allow_nan=False)
+COUNTS = st.integers(0, 2**32 - 1)
+PARTS = {
+    "dense": NUMBERS,
+    "lexical": NUMBERS,
+    "neighbour": NUMBERS,
+    "author": NUMBERS,
+    "recency": NUMBERS,
+    "diversity": NUMBERS,
+}
+OWN = ("chunk", "chunks", "dense_rank", "lexical_rank", "bm25", "bm25_in_context")
 HITS = st.builds(
-    VectorHit,
+    Hit,
     seq=st.just(1),
-    score=st.floats(-1, 1, width=32),
-    chunk=st.integers(0, 2**32 - 1),
-    chunks=st.integers(0, 2**32 - 1),
     revision=st.just(1),
+    relevance=NUMBERS,
+    cosine=st.none() | st.floats(-1, 1, width=32),
+    chunk=COUNTS,
+    chunks=COUNTS,
+    dense_rank=COUNTS,
+    lexical_rank=COUNTS,
+    bm25=NUMBERS,
+    bm25_in_context=NUMBERS,
+    parts=st.builds(Parts, **PARTS),
 )
-RECALLED = st.tuples(
-    drafts(), TIMES, st.integers(0, 1000), st.none() | HITS, st.sampled_from(GroupState)
+RECALLED = st.builds(
+    RecalledMessage,
+    message=st.builds(stored, drafts(), TIMES),
+    rank=st.integers(0, 1000),
+    found=st.none() | HITS,
+    group_state=st.sampled_from(GroupState),
+    text_cut=st.booleans(),
 )
+
+
+def explained(hit: Hit) -> recall_pb2.Explain:
+    """The explanation built field by field."""
+    return recall_pb2.Explain(
+        cosine=hit.cosine,
+        **{name: getattr(hit, name) for name in OWN},
+        **{f"{name}_part": getattr(hit.parts, name) for name in PARTS},
+    )
 
 
 @given(found=st.lists(RECALLED, max_size=4), explain=st.booleans())
-def test_an_answer_is_what_protobuf_makes_of_it(found: list[Any], explain: bool) -> None:
-    messages = tuple(
-        RecalledMessage(stored(draft, time_ns), rank, hit, state)
-        for draft, time_ns, rank, hit, state in found
-    )
+def test_an_answer_is_what_protobuf_makes_of_it(
+    found: list[RecalledMessage], explain: bool
+) -> None:
     expected = recall_pb2.RecallResponse(context_text="c")
-    for draft, time_ns, rank, hit, state in found:
-        target = expected.messages.add(message=plain("u", draft, time_ns), group_state=int(state))
+    for recalled in found:
+        target = expected.messages.add(
+            group_state=int(recalled.group_state), text_cut=recalled.text_cut
+        )
+        target.message.MergeFromString(recalled.message.encoded)
+        hit = recalled.found
         if hit is not None:
-            target.hit, target.score, target.rank = True, hit.score, rank
+            target.hit, target.rank, target.relevance = True, recalled.rank, hit.relevance
+            target.lexical_only = hit.cosine is None
+            if hit.cosine is not None:
+                target.score = hit.cosine
             if explain:
-                target.explain.cosine, target.explain.dense_rank = hit.score, rank
-                target.explain.chunk, target.explain.chunks = hit.chunk, hit.chunks
+                target.explain.CopyFrom(explained(hit))
     rest = recall_pb2.RecallResponse(context_text="c").SerializeToString()
-    answer = RecallAnswer(messages, "c", RecallInfo(Scope.RESOURCE))
+    answer = RecallAnswer(tuple(found), "c", RecallInfo(Scope.RESOURCE))
     spliced = recalled_bytes(answer, explain) + rest
     assert recall_pb2.RecallResponse.FromString(spliced) == expected
+
+
+@given(found=st.lists(RECALLED, min_size=1, max_size=4))
+def test_what_is_left_out_is_what_protobuf_makes_of_it(found: list[RecalledMessage]) -> None:
+    excluded: list[Excluded] = []
+    expected = recall_pb2.RecallResponse()
+    for rank, recalled in enumerate(found, 2):
+        hit = recalled.found
+        if hit is None:
+            continue
+        reason = list(ExcludedReason)[rank % len(ExcludedReason)]
+        excluded.append(Excluded(hit, reason, rank, message=recalled.message))
+        expected.excluded.add(
+            message_id=recalled.message.id,
+            thread_id=recalled.message.thread_id,
+            reason=int(reason),
+            rank=rank,
+            relevance=hit.relevance,
+            explain=explained(hit),
+        )
+    answer = RecallAnswer((), "", RecallInfo(Scope.RESOURCE), tuple(excluded))
+    assert recall_pb2.RecallResponse.FromString(excluded_bytes(answer)) == expected
 
 
 @given(draft=drafts(), time_ns=TIMES)
