@@ -190,26 +190,32 @@ class BruteForceIndex:
             self._partitions[resource_id] = grouped(self._loader(resource_id))
         return self._partitions[resource_id]
 
-    def search(self, resource_id: str, query: VectorQuery) -> VectorAnswer:
-        vector = query.vector
-        if query.top_k < 1:
-            raise InvalidArgumentError.of("top_k", "must be at least 1")
+    def _check(self, vector: NDArray[np.float32]) -> None:
         if vector.shape != (self._dimensions,) or vector.dtype != np.float32:
             raise InvalidArgumentError.of("query_embedding", "wrong shape or dtype")
         if not _units(vector[np.newaxis]):
             raise InvalidArgumentError.of("query_embedding", "not a unit vector")
+
+    def search(self, resource_id: str, query: VectorQuery) -> VectorAnswer:
+        vector = query.vector
+        if query.top_k < 1:
+            raise InvalidArgumentError.of("top_k", "must be at least 1")
+        self._check(vector)
         with self._lock:
             return answer(self._partition(resource_id).values(), query)
 
     def cosines(
         self, resource_id: str, seqs: NDArray[np.int64], vector: NDArray[np.float32]
     ) -> CosineRows:
+        self._check(vector)
         with self._lock:
             return cosine_rows(self._partition(resource_id), seqs, vector)
 
     def moments(
         self, resource_id: str, vectors: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        for vector in vectors:
+            self._check(vector)
         with self._lock:
             return moments(self._partition(resource_id).values(), vectors)
 
