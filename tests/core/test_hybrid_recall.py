@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from operator import add
 from pathlib import Path
 
 import numpy as np
@@ -12,32 +10,30 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from semanticrecall_core.engine import VerifyReport
+from semanticrecall_core.engine.warming import WarmingLimits
 from semanticrecall_core.types.errors import UnimplementedError
-from semanticrecall_core.types.filters import parse_filter
 from semanticrecall_core.types.recalling import (
     ExcludedReason,
-    Hit,
     Mode,
-    RecallAnswer,
     Scope,
     WhyEmpty,
 )
-from semanticrecall_core.types.values import ForgetTarget, Role, Wait
+from semanticrecall_core.types.values import CallBudget, Finding, Wait
 from support.fake_embedder import text_vector
-from support.hybrid_engine import HybridRunning
+from support.hybrid_engine import (
+    BARE,
+    FACTS,
+    MODES,
+    HybridRunning,
+    add_facts,
+    cosine,
+    hits,
+    reasons,
+)
 from support.running_engine import Running, await_pending, draft, hit_ids, ids
 
-BARE = {"before": 0, "after": 0}
 DAY_NS = 86_400 * 10**9
-MODES = [Mode.DENSE, Mode.LEXICAL, Mode.HYBRID]
-FACTS = {
-    "tea": "green tea from the mountains of Uji",
-    "boat": "the harbour of Oslo has a white boat",
-    "cat": "a cat sleeps on the warm roof",
-    "code": "the invoice says ZX-8841 was paid",
-    "rain": "rain fell on the harbour all night",
-    "cup": "tea is best in a thin cup",
-}
 
 
 @pytest.fixture
@@ -55,26 +51,6 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HybridRunning]:
     add_facts(made)
     yield made
     made.engine.stop()
-
-
-def add_facts(running: Running, **fields: object) -> None:
-    drafts = [draft(id, text, thread_id=id, **fields) for id, text in FACTS.items()]
-    running.add(*drafts)
-
-
-def hits(answer: RecallAnswer) -> list[Hit]:
-    """By rank."""
-    ranked = sorted((m for m in answer.messages if m.rank), key=lambda m: m.rank)
-    assert [m.rank for m in ranked] == list(range(1, len(ranked) + 1))
-    return [m.found for m in ranked if m.found is not None]
-
-
-def cosine(query: str, text: str) -> float:
-    return float(text_vector(query, 64).astype(np.float64) @ text_vector(text, 64))
-
-
-def reasons(answer: RecallAnswer) -> dict[str, ExcludedReason]:
-    return {e.message.id: e.reason for e in answer.excluded if e.message is not None}
 
 
 def test_the_default_is_hybrid_where_there_are_words_and_dense_elsewhere(
@@ -101,24 +77,6 @@ def test_an_exact_code_is_first_though_its_vector_is_far_down(running: HybridRun
     assert dense.index("code") >= 20
     for mode in (Mode.HYBRID, Mode.LEXICAL):
         assert hit_ids(running.recall(query, mode=mode, top_k=3, **BARE))[0] == "code"
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_ranks_follow_relevance_and_relevance_is_the_sum_of_its_parts(
-    facts: HybridRunning, mode: Mode
-) -> None:
-    """SCORE-2."""
-    answer = facts.recall("tea in the harbour", mode=mode, top_k=6, **BARE)
-    found = hits(answer)
-    assert found
-    for hit in found:
-        p = hit.parts
-        parts = [p.dense, p.lexical, p.neighbour, p.author, p.recency, p.diversity]
-        assert hit.relevance == reduce(add, parts)
-        assert np.isfinite(hit.relevance)
-        assert hit.cosine is None or -1.0 <= hit.cosine <= 1.0
-    order = [(-hit.relevance, hit.seq) for hit in found]
-    assert order == sorted(order)
 
 
 def test_dense_relevance_is_the_cosine(facts: HybridRunning) -> None:
@@ -303,129 +261,11 @@ def test_a_repeated_phrasing_changes_nothing(facts: HybridRunning) -> None:
     assert hits(once) == hits(twice)
 
 
-def test_conditions_hold_for_both_sides(running: HybridRunning) -> None:
-    for n, role in enumerate((Role.USER, Role.ASSISTANT)):
-        running.add(
-            draft(f"a{n}", "tea one", role=role, create_time_ns=n, metadata_json='{"p":"A"}'),
-            draft(
-                f"b{n}",
-                "tea two",
-                thread_id="b",
-                role=role,
-                create_time_ns=n,
-                metadata_json='{"p":"B"}',
-            ),
-        )
-    everything = {"a0", "a1", "b0", "b1"}
-    for asked, right in (
-        ({}, everything),
-        ({"roles": frozenset({Role.USER})}, {"a0", "b0"}),
-        ({"time_from_ns": 1}, {"a1", "b1"}),
-        ({"time_to_ns": 1}, {"a0", "b0"}),
-        ({"filter": parse_filter({"p": "A"})}, {"a0", "a1"}),
-        ({"scope": Scope.THREAD, "thread_id": "b"}, {"b0", "b1"}),
-        ({"excluded_ids": ("a0", "b1")}, {"a1", "b0"}),
-    ):
-        for mode in MODES:
-            fields = {"mode": mode, "top_k": 9, "explain": True, **BARE, **asked}
-            answer = running.recall("tea", **fields)
-            assert set(hit_ids(answer)) == right
-            barred = {i for i, why in reasons(answer).items() if why is ExcludedReason.CONDITIONS}
-            assert barred == everything - right
-
-
 def test_conditions_change_no_relevance(facts: HybridRunning) -> None:
     seqs = {hit.seq: hit.relevance for hit in hits(facts.recall("tea harbour", top_k=6))}
     scoped = facts.recall("tea harbour", scope=Scope.THREAD, thread_id="cup", **BARE)
     assert hit_ids(scoped) == ["cup"]
     assert hits(scoped)[0].relevance == seqs[hits(scoped)[0].seq]
-
-
-def test_a_thread_that_is_not_there_has_no_messages(facts: HybridRunning) -> None:
-    for mode in MODES:
-        asked = {"scope": Scope.THREAD, "thread_id": "none", "mode": mode}
-        answer = facts.recall("tea", explain=True, **asked)
-        assert (ids(answer), answer.info.why_empty) == ([], WhyEmpty.NO_MESSAGES)
-        assert set(reasons(answer).values()) == {ExcludedReason.CONDITIONS}
-
-
-def test_nothing_of_another_resource_is_found_or_told(running: HybridRunning) -> None:
-    add_facts(running)
-    running.add(draft("theirs", "tea harbour secret", thread_id="s"), resource="other")
-    for mode in MODES:
-        answer = running.recall("tea secret", mode=mode, top_k=9, explain=True, roles=frozenset())
-        assert set(ids(answer)) <= set(FACTS)
-        assert {e.message.id for e in answer.excluded if e.message} <= set(FACTS)
-        theirs = running.recall("tea secret", mode=mode, top_k=9, resource="other", explain=True)
-        assert (ids(theirs), theirs.excluded) == (["theirs"], ())
-
-
-def test_what_is_forgotten_is_found_by_nothing(running: HybridRunning) -> None:
-    add_facts(running)
-    running.engine.forget("u", ForgetTarget(message_ids=("tea",)))
-    for mode in MODES:
-        answer = running.recall("green tea Uji", mode=mode, top_k=9, explain=True)
-        assert "tea" not in ids(answer)
-        assert "tea" not in reasons(answer)
-
-
-def test_candidates_behind_the_last_hit_are_told_by_rank(facts: HybridRunning) -> None:
-    for mode in (Mode.DENSE, Mode.HYBRID):
-        everything = hit_ids(facts.recall("tea harbour", mode=mode, top_k=6, **BARE))
-        answer = facts.recall("tea harbour", mode=mode, top_k=2, explain=True, **BARE)
-        assert hit_ids(answer) == everything[:2]
-        told = [(e.message.id, e.rank) for e in answer.excluded if e.message is not None]
-        assert told == list(zip(everything[2:], [3, 4, 5, 6], strict=True))
-        assert set(reasons(answer).values()) == {ExcludedReason.TOP_K}
-        assert facts.recall("tea harbour", mode=mode, top_k=2).excluded == ()
-
-
-def test_at_most_twenty_are_told(running: HybridRunning) -> None:
-    running.add(*(draft(f"m{n}", f"tea {n}", thread_id=f"t{n}") for n in range(30)))
-    for mode in MODES:
-        answer = running.recall("tea", mode=mode, top_k=2, explain=True, **BARE)
-        assert [e.rank for e in answer.excluded] == list(range(3, 23))
-
-
-def test_below_the_threshold_is_told(facts: HybridRunning) -> None:
-    answer = facts.recall("tea harbour", top_k=6, threshold=0.3, explain=True, **BARE)
-    below = {id for id, text in FACTS.items() if cosine("tea harbour", text) < 0.3}
-    assert below
-    assert set(hit_ids(answer)) == set(FACTS) - below
-    assert reasons(answer) == dict.fromkeys(below, ExcludedReason.BELOW_THRESHOLD)
-
-
-def test_a_near_duplicate_makes_room_and_is_told(running: HybridRunning) -> None:
-    add_facts(running)
-    running.add(draft("again", FACTS["tea"], thread_id="again"))
-    for mode in MODES:
-        both = running.recall("green tea", mode=mode, top_k=2, **BARE)
-        assert hit_ids(both) == ["tea", "again"]
-        fields = {"near_duplicate_cosine": 0.98, "explain": True, **BARE}
-        answer = running.recall("green tea", mode=mode, top_k=2, **fields)
-        assert hit_ids(answer) == ["tea", "cup"]
-        told = [e for e in answer.excluded if e.reason is ExcludedReason.NEAR_DUPLICATE]
-        assert [(e.message.id, e.rank) for e in told if e.message] == [("again", 2)]
-        assert told[0].instead_of_it == hits(answer)[0].seq
-
-
-def test_diversity_takes_what_is_new_and_tells(running: HybridRunning) -> None:
-    running.add(
-        draft("a", "tea tea tea cup", thread_id="a"),
-        draft("b", "tea tea tea cups", thread_id="b"),
-        draft("c", "tea harbour night", thread_id="c"),
-    )
-    for mode in MODES:
-        plain = running.recall("tea cup", mode=mode, top_k=2, **BARE)
-        assert hit_ids(plain) == ["a", "b"]
-        fields = {"diversity": 0.8, "explain": True, **BARE}
-        answer = running.recall("tea cup", mode=mode, top_k=2, **fields)
-        assert hit_ids(answer) == ["a", "c"]
-        assert reasons(answer)["b"] is ExcludedReason.DIVERSITY
-        first, second = hits(answer)
-        assert first.parts.diversity <= 0.0
-        assert second.parts.diversity < 0.0
-        assert first.relevance >= second.relevance
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -537,3 +377,30 @@ def test_the_answer_to_a_question_is_found_by_it(running: HybridRunning) -> None
     p = ask.parts
     assert answer.parts.neighbour == pytest.approx(0.25 * (p.dense + p.lexical + p.author))
     assert by_id[answer.seq + 1].parts.neighbour == 0.0
+
+
+def test_verify_compares_the_words_with_the_record(running: HybridRunning) -> None:
+    add_facts(running)
+    running.recall("tea")
+    seqs, _ = running.lexical.partition_seqs("u")
+    assert [type(event) for event in running.engine.verify("u")] == [VerifyReport]
+    running.lexical.texts_removed("u", seqs[1:2])
+    findings = [event for event in running.engine.verify("u") if isinstance(event, Finding)]
+    assert findings == [Finding("WORDS_DIFFER", "u", "", f"row {seqs[1]}")]
+
+
+def test_words_are_read_ahead_at_a_start(tmp_path: Path) -> None:
+    first = HybridRunning(tmp_path / "data")
+    add_facts(first)
+    first.engine.stop()
+    second = HybridRunning(tmp_path / "data", warming=WarmingLimits(seconds_before_serving=30.0))
+    assert (second.index.partitions_loaded(), second.lexical.partitions_loaded()) == (1, 1)
+    second.engine.stop()
+    third = HybridRunning(tmp_path / "data", lexical_bytes_max=0)
+    assert (third.index.partitions_loaded(), third.lexical.partitions_loaded()) == (0, 0)
+    third.engine.stop()
+
+
+def test_warming_up_leaves_nothing_of_nobody(running: HybridRunning) -> None:
+    running.engine.warm_up("hello", CallBudget.of_seconds(30.0))
+    assert running.lexical.partitions_loaded() == 0
