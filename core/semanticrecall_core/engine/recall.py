@@ -291,7 +291,9 @@ class RecallUseCase:
             query, candidates, barred, self._vectors_of(query), self._limits.now_ns()
         )
         info.candidates, info.searchable = candidates.allowed, candidates.searchable
-        info.exact, info.best_score = candidates.exact, candidates.best_cosine
+        # Age can bring forward what is far down in the list of an index.
+        all_aged = not query.recency_weight or candidates.allowed <= asked.depth
+        info.exact, info.best_score = candidates.exact and all_aged, candidates.best_cosine
         info.why_empty = _why_empty(selection, candidates, asked.mode)
         info.lexical_us += candidates.lexical_us
         info.search_us += _microseconds_since(started)
