@@ -9,16 +9,14 @@ from typing import Any, NamedTuple, cast
 import apsw
 
 from ..types.errors import CorruptDataError
-from ..types.lexical import TextAnalyser
 from ..types.ports import MessageCodec
 from ..types.values import AppendOutcome, MessageDraft, Status
 from . import keys
 from .commit import Change, LexicalNotice
+from .preparing import AnalysisLackingError, PreparedDraft, is_on_record
 from .put_analyses import AnalysisChanges
 from .put_vectors import VectorNotices, carry_vectors, delete_vectors
-from .rows import content_hash, message_checksum, text_hash
-
-_ROW_OVERHEAD_BYTES = 512
+from .rows import message_checksum, text_hash
 
 
 class _Row(NamedTuple):
@@ -69,14 +67,6 @@ class _Plan:
         )
 
 
-def append_bytes(drafts: Sequence[MessageDraft]) -> int:
-    """Roughly what an append writes."""
-    return sum(
-        _ROW_OVERHEAD_BYTES + 3 * len(d.text) + len(d.metadata_json) + len(d.payload)
-        for d in drafts
-    )
-
-
 class Append:
     """One call of `MessageStore.append`: an operation for the writer thread.
 
@@ -87,37 +77,26 @@ class Append:
     def __init__(
         self,
         resource_id: str,
-        drafts: Sequence[MessageDraft],
+        drafts: Sequence[PreparedDraft],
         now_ns: int,
         generation_key: int,
         codec: MessageCodec,
-        analyser: TextAnalyser | None,
     ) -> None:
-        """Runs on the calling thread, so that the writer thread neither hashes nor analyses.
-
-        `now_ns` is the create_time of new rows whose draft has none.
-        """
+        """`now_ns` is the create_time of new rows whose draft has none."""
         self._resource_id = resource_id
         self._drafts = drafts
         self._now_ns = now_ns
         self._generation_key = generation_key
         self._codec = codec
-        self._hashes = list(map(content_hash, drafts))
-        self._analysed = [
-            analyser.analyse(draft.text, draft.author)
-            if analyser is not None and draft.embeddable
-            else None
-            for draft in drafts
-        ]
 
     def __call__(self, connection: apsw.Connection, revision: int) -> Change[list[AppendOutcome]]:
-        """See commit.Operation."""
+        """See commit.Operation. Raises AnalysisLackingError."""
         step = _AppendStep(connection, self._resource_id, revision, self._now_ns, self._codec)
-        step.read([draft.id for draft in self._drafts])
-        statuses = list(map(step.take, self._drafts, self._hashes, self._analysed))
+        step.read([each.draft.id for each in self._drafts])
+        statuses = list(map(step.take, self._drafts))
         analyses = AnalysisChanges()
         notices = step.write(self._generation_key, analyses)
-        plans = [step.plans[draft.id] for draft in self._drafts]
+        plans = [step.plans[each.draft.id] for each in self._drafts]
         outcomes = [
             AppendOutcome(
                 plan.after.seq,
@@ -171,18 +150,21 @@ class _AppendStep:
             rows = cast("Iterator[tuple[Any, ...]]", found)
             self._on_record = {ids[int(row[0]) - 1]: _Row(*row[1:]) for row in rows}
 
-    def take(self, draft: MessageDraft, content: bytes, analysed: bytes | None) -> Status:
+    def take(self, prepared: PreparedDraft) -> Status:
         """Decide what a draft does; makes its thread where it will be written."""
+        draft, content, analysed = prepared.draft, prepared.content, prepared.analysed
         plan = self.plans.get(draft.id)
         before = self._on_record.get(draft.id) if plan is None else plan.before
         row = before if plan is None else plan.after
         if row is None:
             status = Status.INDEXED
-        elif row.content_hash == content and draft.create_time_ns in (None, row.create_time_ns):
+        elif is_on_record(draft, content, (row.content_hash, row.create_time_ns)):
             status = Status.UNCHANGED
         else:
             status = Status.REPLACED
         if row is None or status is not Status.UNCHANGED:
+            if prepared.is_left_out:
+                raise AnalysisLackingError
             row = self._row_for(draft, row, content)
         elif plan is not None:
             analysed = plan.analysed

@@ -37,13 +37,22 @@ from ..types.values import (
 from ..types.windows import GroupQuery, GroupRows, MatchingRows, WindowQuery, WindowRows
 from . import reading, verifying, windows
 from .analysis_rows import AnalysisColumns
-from .append import Append, append_bytes
+from .append import Append
 from .commit import Change, GroupCommit, QueueLimits
 from .connection import READER_CACHE_KIB, DatabaseFile, ReaderPool
 from .directory import DataDirectory
 from .forget import Forget
 from .journal import OpenedJournal, open_journal
 from .lexical_loading import load_analyses
+from .preparing import (
+    LOOKED_UP_FROM,
+    AnalysisLackingError,
+    PreparedDraft,
+    StoredContent,
+    append_bytes,
+    contents_of_ids,
+    prepared,
+)
 from .put_analyses import WriteBack
 from .put_vectors import PutVectors, check_vectors, requeue, vector_bytes
 from .rows import stored_message
@@ -182,15 +191,29 @@ class SqliteMessageStore:
         """Store drafts in one transaction."""
         if not drafts:
             return []
-        operation = Append(
-            resource_id,
-            drafts,
-            self._clock(),
-            self._generation_key,
-            self._codec,
-            self._analyser,
-        )
+        on_record = self._contents(resource_id, drafts, budget)
+        try:
+            return self._append(resource_id, prepared(drafts, self._analyser, on_record), budget)
+        except AnalysisLackingError:  # something came between
+            return self._append(resource_id, prepared(drafts, self._analyser, {}), budget)
+
+    def _append(
+        self, resource_id: str, drafts: Sequence[PreparedDraft], budget: CallBudget
+    ) -> list[AppendOutcome]:
+        operation = Append(resource_id, drafts, self._clock(), self._generation_key, self._codec)
         return self._writer.submit(operation, budget, size_bytes=append_bytes(drafts))
+
+    def _contents(
+        self, resource_id: str, drafts: Sequence[MessageDraft], budget: CallBudget
+    ) -> dict[str, StoredContent]:
+        """What is on record under the ids of many drafts; of few, that need not be known."""
+        if self._analyser is None or len(drafts) < LOOKED_UP_FROM:
+            return {}
+        try:
+            with self._readers.read(budget) as connection:
+                return contents_of_ids(connection, resource_id, [draft.id for draft in drafts])
+        except (CorruptDataError, ResourceExhaustedError, UnavailableError):
+            return {}  # whether it can be written the writer says
 
     def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
         """Store vectors whose row still has that revision."""
