@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semanticrecall_core.lexical.analysis import Analyser, unpack
@@ -80,6 +80,7 @@ def test_another_version_is_not_current(version: int) -> None:
 
 
 @given(st.binary(max_size=64))
+@settings(deadline=None)
 def test_bytes_that_are_no_blob_are_not_current(data: bytes) -> None:
     assert not ANALYSER.is_current(data)
 

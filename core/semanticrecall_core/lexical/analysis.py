@@ -57,7 +57,8 @@ QUERY_CHARS_MAX = 8_192
 # Places in a query where a name could stand: the first so many.
 QUERY_WORDS_MAX = 1_024
 QUERY_CHARS_CACHED_MAX = 512
-QUERIES_CACHED = 256
+QUERIES_CACHED = 128
+_LATIN = re.compile("[A-Za-z\u00aa-\u036f\u1e00-\u1eff]")
 _ISO_DATE = re.compile(r"\d{4}-(0?[1-9]|1[0-2])-\d{1,2}")
 # A mark before white space or the end, with a few others between: not the one inside an address.
 _QUESTION = re.compile(r"\?(?=[^\w\s]{0,8}(?:\s|\Z))|[\uff1f\u061f]")
@@ -118,7 +119,8 @@ class Analyser:
         language = _language(runs)
         terms = [_term_of_gram(gram) for gram in grams]
         for run in runs:
-            of_run, words = _terms_of_run(run, language)
+            is_short = len(run) <= RUN_CHARS_CACHED_MAX
+            of_run, words = (_cached_terms if is_short else _terms)(run, language)
             terms += of_run
             length += words
         return pack(
@@ -136,18 +138,14 @@ class Analyser:
 
 def _language(runs: list[str]) -> Language:
     """NONE where no word is in Latin script."""
-    words = [run.casefold() for run in runs[:WORDS_MAX] if is_latin(run) and not run[0].isdecimal()]
-    return language_of(words) if words else Language.NONE
-
-
-def _terms_of_run(run: str, language: Language) -> tuple[tuple[int, ...], int]:
-    """Its terms, and what it adds to the length."""
-    if len(run) <= RUN_CHARS_CACHED_MAX:
-        return _cached_terms(run, language)
-    return _terms(run, language)
+    words = [run.casefold() for run in runs[:WORDS_MAX] if _LATIN.search(run)]
+    if words:
+        return language_of(words)
+    return ASSUMED if any(map(_LATIN.search, runs[WORDS_MAX:])) else Language.NONE
 
 
 def _terms(run: str, language: Language) -> tuple[tuple[int, ...], int]:
+    """The terms of a run, and what it adds to the length."""
     parts = parts_of(run)
     forms: list[str] = []
     for part in parts:
@@ -214,8 +212,13 @@ def _query_words(text: str, languages: tuple[Language, ...]) -> Iterator[QueryWo
         yield QueryWord(start, end, token.names, token.terms, text[start].isupper())
 
 
-@lru_cache(RUNS_CACHED)
 def _query_token(part: Part, languages: tuple[Language, ...]) -> QueryToken:
+    if len(part.text) <= RUN_CHARS_CACHED_MAX:
+        return _cached_token(part, languages)
+    return _token(part, languages)
+
+
+def _token(part: Part, languages: tuple[Language, ...]) -> QueryToken:
     if not part.is_word:
         month = month_of(part.text, Language.NONE)
         months = set() if month is None else {month_term(month)}
@@ -232,3 +235,6 @@ def _query_token(part: Part, languages: tuple[Language, ...]) -> QueryToken:
             if month is not None:
                 terms.add(month_term(month))
     return QueryToken(tuple(sorted(terms)), name_terms(part.text))
+
+
+_cached_token = lru_cache(RUNS_CACHED)(_token)

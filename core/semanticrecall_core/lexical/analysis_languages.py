@@ -9,7 +9,7 @@ partition has seen, so both meet in the same stem.
 # ruff: noqa: RUF001 words of many languages
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 
@@ -216,6 +216,10 @@ def _shares(languages: Iterable[Language]) -> _Votes:
 
 
 _VOTES = _votes()
+# Words that speak for other languages than the assumed one, and not for it.
+_AGAINST = frozenset(
+    word for word, votes in _VOTES.items() if ASSUMED not in (language for language, _ in votes)
+)
 _LETTER_VOTES = {letter: _shares(languages) for letter, languages in _LETTERS.items()}
 
 
@@ -224,7 +228,7 @@ def is_function_word(word: str) -> bool:
     return word in _VOTES
 
 
-def language_of(words: Iterable[str]) -> Language:
+def language_of(words: Sequence[str]) -> Language:
     """The language of a message by its words.
 
     Args:
@@ -233,6 +237,8 @@ def language_of(words: Iterable[str]) -> Language:
     Returns:
         ASSUMED where nothing tells or where it is as likely as any other.
     """
+    if _AGAINST.isdisjoint(words) and all(map(str.isascii, words)):
+        return ASSUMED
     scores: dict[Language, float] = {}
     telling: dict[Language, int] = {}
     for word in words:

@@ -21,15 +21,19 @@ AUTHORS_CACHED = 4_096
 _STRETCHES = (2, 3, 4)
 
 
-@lru_cache(AUTHORS_CACHED)
 def terms_of_author(author: str) -> tuple[int, ...]:
     """What a query has to say to mean this author: any of it; AUTHOR_TERMS_MAX at most.
 
     Function words and single letters are left out unless there is nothing else (`Will`, `X`).
     """
+    return _terms_of_author(author[:AUTHOR_CHARS_MAX])
+
+
+@lru_cache(AUTHORS_CACHED)
+def _terms_of_author(author: str) -> tuple[int, ...]:
     words: list[str] = []
     names: list[str] = []
-    for found in NAME.finditer(normal(author[:AUTHOR_CHARS_MAX])):
+    for found in NAME.finditer(normal(author)):
         word = found.group()
         if UNSPACED.match(word):
             names.extend(_stretches_of_author(word))

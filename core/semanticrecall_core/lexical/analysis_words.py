@@ -10,7 +10,6 @@ that put no spaces between words become pairs of neighbouring characters.
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from functools import lru_cache
 from itertools import islice
@@ -97,7 +96,8 @@ NAME = re.compile(
     rf"|{_OTHER}(?:{_OTHER}|[{_MARKS}])*(?:['’ʼ＇]{_OTHER}(?:{_OTHER}|[{_MARKS}])*)*"
 )
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_CLUSTER = re.compile(rf"\w[{_MARKS}]*")
+# A letter with its marks; more than these on one letter is play.
+_CLUSTER = re.compile(rf"\w[{_MARKS}]{{0,8}}")
 # Not seen, and inside words: soft hyphen, joiners, marks of direction.
 _INVISIBLE = re.compile("[\u00ad\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]+")
 _APOSTROPHES = str.maketrans("’ʼʹ＇`´", "''''''")
@@ -111,6 +111,7 @@ _PARTICLES = tuple(
 _JOINTS = re.compile(r"://|::|[._\-/\\:@+&=~,]")
 _CASES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 # Two words written as one: e-mail, co-workers.
 _HYPHENATED = re.compile(r"[^\W\d_]+-[^\W\d_]+")
 # U.S.A, p.m, R&D.
@@ -204,7 +205,7 @@ def _parts(run: str) -> tuple[Part, ...]:
     if len(run) > RUN_CHARS_MAX:
         return _parts_of_data(run)
     parts: list[Part] = []
-    pieces = [piece for piece in _JOINTS.split(run.rstrip("#+")) if piece]
+    pieces = [piece for piece in _JOINTS.split(run.rstrip("#+")) if _LETTER_OR_DIGIT.search(piece)]
     for piece in pieces:
         _add_piece(piece, parts)
     if len(pieces) == 1 and run[-1] not in "#+":
@@ -220,7 +221,7 @@ _cached_parts = lru_cache(RUNS_CACHED)(_parts)
 
 
 def _parts_of_data(run: str) -> tuple[Part, ...]:
-    """Of a very long run: what looks like words and numbers, as one word more than their number."""
+    """Of a very long run: itself, and what looks like words and numbers in it."""
     words = (
         piece
         for piece in _JOINTS.split(run)
@@ -228,7 +229,7 @@ def _parts_of_data(run: str) -> tuple[Part, ...]:
         and ((piece.isalpha() and (piece.islower() or piece[1:].islower())) or piece.isdecimal())
     )
     found = [Part(word.casefold(), word.isalpha(), 1) for word in words]
-    return (*found, Part(sys.intern("\0data"), False, 1))
+    return (*found, Part(run.casefold(), False, 1))
 
 
 def _add_piece(piece: str, parts: list[Part]) -> None:
