@@ -118,7 +118,7 @@ def _cells(rest: Sequence[str], lines: Sequence[_Line]) -> tuple[list[str], list
                 str(line.rank),
                 line.name,
                 f"{line.relevance:.3f}",
-                *(f"{of(explain):+.3f}" for _, of in parts),
+                *(f"{of(explain):+.3f}" if of(explain) else "-" for _, of in parts),
                 _cosine(explain),
                 _place(explain.dense_rank),
                 _bm25(explain.bm25),
