@@ -2,14 +2,15 @@
 
 Usage: python -m benchmarks.store_builder --data-dir DIR [--resources 10000] [--messages 1000000]
 
-Messages are those of the synthetic chat and go through the store's own `append` and `put_vectors`.
-Their vectors are synthetic unit vectors: each lies near the embedding of one of 256 sentences,
-drawn from a seed, so that the model's own query vectors find near and far neighbours as in real
-data. They carry the installed model's generation, so a sidecar takes them for its own.
+Messages are those of the synthetic chat and go through the store's own `append`, which analyses
+their words, and `put_vectors`. Their vectors are synthetic unit vectors: each lies near the
+embedding of one of 256 sentences, drawn from a seed, so that the model's own query vectors find
+near and far neighbours as in real data. They carry the installed model's generation, so a sidecar
+takes them for its own.
 
 A directory holds `data` (what `--data-dir` of the sidecar takes) and `built.json` (what it was
-built of). It is built once: a later call with the same plan, model and format of the record finds
-it and returns.
+built of). It is built once: a later call with the same plan, model, format of the record and
+analysis finds it and returns.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from benchmarks.raw_parts import RawEmbed
 from benchmarks.report import Result, flag, run_script
 from semanticrecall_core.embedding.encoder_model import EncoderModel
 from semanticrecall_core.embedding.provision import find_model
+from semanticrecall_core.lexical.analysis import Analyser
+from semanticrecall_core.lexical.analysis_format import VERSION as ANALYSIS_VERSION
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.messages.schema import FORMAT as RECORD_FORMAT
 from semanticrecall_core.types.values import (
@@ -43,7 +46,7 @@ from semanticrecall_core.types.values import (
 )
 from semanticrecall_server.message_codec import ProtobufMessages
 
-FORMAT = 1  # of what is built; a directory of another one is built anew
+FORMAT = 2  # of what is built; a directory of another one is built anew
 BATCH_MESSAGES = 2_000
 CENTRES = 256
 CENTRES_SEED = 1
@@ -101,6 +104,7 @@ def build(directory: Path, plan: Sequence[ResourcePlan]) -> bool:
     account = {
         "format": FORMAT,
         "record_format": RECORD_FORMAT,
+        "analysis": ANALYSIS_VERSION,
         "generation": generation,
         "resources": [asdict(resource) for resource in plan],
     }
@@ -143,7 +147,11 @@ def open_store(
 ) -> SqliteMessageStore:
     """The store of a data directory, as the sidecar opens it."""
     return SqliteMessageStore(
-        directory, generation=generation, codec=ProtobufMessages(), options=options
+        directory,
+        generation=generation,
+        codec=ProtobufMessages(),
+        analyser=Analyser(),
+        options=options,
     )
 
 

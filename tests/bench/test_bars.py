@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 
-from semanticrecall_core.embedding.encoder_model import EncoderModel
-from semanticrecall_core.embedding.provision import find_model
-from semanticrecall_core.messages import SqliteMessageStore
-from semanticrecall_server.message_codec import ProtobufMessages
 from support import smoke_runs
 
 ROOT = Path(__file__).parents[2]
@@ -142,16 +138,7 @@ def test_a_store_of_another_plan_is_built_anew(tmp_path: Path) -> None:
     for messages, built in (("10", True), ("10", False), ("11", True)):
         result, _ = run("store_builder", tmp_path / "result.json", messages=messages, **flags)
         assert result["figures"]["built"] is built
-    generation = EncoderModel.of_files(find_model()).generation
-    store = SqliteMessageStore(
-        tmp_path / "store/data", generation=generation, codec=ProtobufMessages()
-    )
-    try:
-        stats = store.stats(None)
-        assert (stats.messages, stats.vectors, stats.pending, stats.resources) == (11, 11, 0, 3)
-        assert list(store.verify(None)) == []
-    finally:
-        store.close()
+    smoke_runs.assert_store_is_as_built(tmp_path / "store", messages=11, resources=3)
 
 
 def test_imports_are_measured_new_and_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from semanticrecall_core.embedding.encoder_model import EncoderModel
 from semanticrecall_core.embedding.provision import find_model
+from semanticrecall_core.lexical.analysis import Analyser
 from semanticrecall_core.messages import SqliteMessageStore
 from semanticrecall_server.message_codec import ProtobufMessages
 
@@ -59,3 +61,14 @@ def assert_store_is_as_built(directory: Path, messages: int, resources: int) -> 
         assert list(store.verify(None)) == []
     finally:
         store.close()
+    assert current_analyses(directory / "data") == messages
+
+
+def current_analyses(data_dir: Path) -> int:
+    """How many messages of a closed store have the analysis that a sidecar would make of them."""
+    connection = sqlite3.connect(data_dir / "recall.db")
+    try:
+        found = connection.execute("SELECT analysed FROM analyses").fetchall()
+    finally:
+        connection.close()
+    return sum(Analyser().is_current(analysed) for (analysed,) in found)
