@@ -322,7 +322,7 @@ def test_changes_while_a_partition_is_read_anew_reach_both(world: World) -> None
 def test_a_partition_that_goes_while_it_is_read_anew_stays_gone(
     event: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("semanticrecall_core.vectors.faiss_index.QUEUED_CHANGES_MAX", 2)
+    monkeypatch.setattr("semanticrecall_core.partitions.resident.QUEUED_CHANGES_MAX", 2)
     world = World()
     world.add(*many(20))
     world.image()
@@ -335,7 +335,7 @@ def test_a_partition_that_goes_while_it_is_read_anew_stays_gone(
         if event == "dropped":
             world.index.resource_dropped("u")
         elif event == "evicted":
-            world.index._bytes_max = 1
+            world.index._partitions._bytes_max = 1
             (other,) = append(world.store, draft("y"), resource="v")
             world.store.put_vectors([VectorRecord("v", other.seq, other.revision, world.units(1))])
             world.index.search("v", VectorQuery(world.units(1)[0], 1))
@@ -367,7 +367,7 @@ def test_mapped_rows_stay_where_they_are_as_the_partition_grows() -> None:
         world.add(*many(4, f"turn{turn}-"))
         world.store.forget("u", ForgetTarget(message_ids=(f"m{turn}",)))
     world.expect_exact(index)
-    parts = index._slots["u"].partition.view.parts  # type: ignore[union-attr]
+    parts = index._partitions.loaded("u").view.parts  # type: ignore[union-attr]
     mapped = [part for part in parts if part.mapped]
     assert sum(part.rows for part in mapped) == 10
     assert all(np.shares_memory(part.block.vectors, image.rows.vectors) for part in mapped)

@@ -361,10 +361,10 @@ def test_a_write_takes_the_place_of_rows_in_memory_where_they_are_mapped() -> No
     world.load()
     world.add(19)
     assert world.work() == [["u"]]
-    parts = world.index._slots["u"].partition.view.parts  # type: ignore[union-attr]
+    parts = world.index._partitions.loaded("u").view.parts  # type: ignore[union-attr]
     assert [(part.mapped, part.rows) for part in parts] == [(True, 20)]
     assert world.load() == 20
     world.store.forget("u", ForgetTarget(message_ids=("m1",)))
     world.snapshotting.forget("u")
-    parts = world.index._slots["u"].partition.view.parts  # type: ignore[union-attr]
+    parts = world.index._partitions.loaded("u").view.parts  # type: ignore[union-attr]
     assert [(part.mapped, part.rows) for part in parts] == [(False, 19)]

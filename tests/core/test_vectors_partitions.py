@@ -6,18 +6,20 @@ import faulthandler
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from semanticrecall_core.partitions import resident
 from semanticrecall_core.types.errors import (
     CorruptDataError,
     InvalidArgumentError,
     UnavailableError,
 )
 from semanticrecall_core.types.values import PartitionRows, VectorQuery
-from semanticrecall_core.vectors import FaissVectorIndex, Tuning, faiss_index
+from semanticrecall_core.vectors import FaissVectorIndex, Tuning
 from support.brute_force import StoredVectors, cosines, partition_rows
 
 DIMENSIONS = 16
@@ -87,7 +89,7 @@ def test_all_who_wait_for_a_failed_load_are_told(vectors: NDArray[np.float32]) -
             waiting.set()
             return super().wait(timeout)
 
-    class WatchedSlot(faiss_index._Slot):
+    class WatchedSlot(resident._Slot[Any]):
         """A slot that tells when a second thread waits for it."""
 
         def __init__(self) -> None:
@@ -95,7 +97,7 @@ def test_all_who_wait_for_a_failed_load_are_told(vectors: NDArray[np.float32]) -
             self.done = WatchedEvent()
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(faiss_index, "_Slot", WatchedSlot)
+        patch.setattr(resident, "_Slot", WatchedSlot)
         first = pool.submit(seqs_found, index, "u", vectors[0])
         assert loader.begun.acquire(timeout=WAIT_S)
         second = pool.submit(seqs_found, index, "u", vectors[0])
@@ -148,7 +150,7 @@ def test_a_drop_during_a_load_reads_the_record_again(vectors: NDArray[np.float32
 def test_more_changes_than_are_kept_during_a_load_read_the_record_again(
     vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faiss_index, "QUEUED_CHANGES_MAX", 3)
+    monkeypatch.setattr(resident, "QUEUED_CHANGES_MAX", 3)
     after = [StoredVectors(seq, 1, 0, 1, vectors[[seq]]) for seq in range(1, 6)]
     loader = SlowLoader(partition_rows([], DIMENSIONS), partition_rows(after, DIMENSIONS))
     index = FaissVectorIndex(DIMENSIONS, loader)
@@ -173,7 +175,7 @@ def test_a_resource_dropped_at_every_load_ends_in_an_error(vectors: NDArray[np.f
     index = FaissVectorIndex(DIMENSIONS, loader)
     with pytest.raises(UnavailableError):
         index.search("u", VectorQuery(vectors[0], 1))
-    assert len(calls) == faiss_index.LOAD_ATTEMPTS_MAX
+    assert len(calls) == resident.LOAD_ATTEMPTS_MAX
 
 
 @pytest.mark.parametrize("bad", [np.nan, 0.0])

@@ -176,6 +176,11 @@ class Partition:
         self.view = View((), self._order.end, 0, {}, frozenset(), False, 0)
         self._publish()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes now, or will after the next search."""
+        return self.view.nbytes
+
     def put(self, rows: LexicalRows) -> None:
         """These messages are as given now."""
         if not len(rows.seqs):

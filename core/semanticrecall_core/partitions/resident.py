@@ -22,13 +22,8 @@ QUEUED_CHANGES_MAX = 4096
 LOAD_ATTEMPTS_MAX = 10
 
 
-class Size(Protocol):
-    """What is asked of a partition's state; read once, then of one time."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        ...
+class Searchable(Protocol):
+    """What readers see of a partition."""
 
     @property
     def searchable(self) -> int:
@@ -40,8 +35,13 @@ class Resident(Protocol):
     """A partition in memory."""
 
     @property
-    def view(self) -> Size:
+    def view(self) -> Searchable:
         """Its present state."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes now."""
         ...
 
 
@@ -129,8 +129,13 @@ class ResidentPartitions(Generic[P]):
             if partition is None:
                 return
         change(partition)
+        self.resized(resource_id, partition)
+
+    def resized(self, resource_id: str, partition: P) -> None:
+        """Take note of a partition's memory, unless another one has its place."""
         with self._lock:
-            if self._slots.get(resource_id) is slot and slot.partition is partition:
+            slot = self._slots.get(resource_id)
+            if slot is not None and slot.partition is partition:
                 self._account(slot, partition)
                 self._evict(resource_id)
 
@@ -212,7 +217,7 @@ class ResidentPartitions(Generic[P]):
                 change(partition)
 
     def _account(self, slot: _Slot[P], partition: P) -> None:
-        nbytes = partition.view.nbytes
+        nbytes = partition.nbytes
         self._bytes += nbytes - slot.nbytes
         slot.nbytes = nbytes
 
