@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,24 +43,7 @@ from semanticrecall_core.types.windows import (
     WindowRows,
 )
 from support.model_filter import has_key, holds
-from support.stored_messages import stored
-
-
-@dataclass
-class _Row:
-    """One message."""
-
-    seq: int
-    resource_id: str
-    draft: MessageDraft
-    time_ns: int
-    revision: int
-    vectors: np.ndarray | None = None
-    generation: str = ""
-
-    @property
-    def place(self) -> tuple[int, int]:
-        return (self.time_ns, self.seq)
+from support.model_rows import Row, replaced_text, same_to_embed, size_bytes, stored_row
 
 
 class ModelStore:
@@ -80,7 +63,7 @@ class ModelStore:
         self._analyser = analyser
         self._lexical_listeners: list[LexicalListener] = []
         self._clock = clock
-        self._rows: list[_Row] = []
+        self._rows: list[Row] = []
         self._last_seq = 0
         self._revision = 0
         self._thread_keys: dict[tuple[str, str], int] = {}
@@ -97,7 +80,7 @@ class ModelStore:
         rows = [] if self._analyser is None else self._of(resource_id)
         return self._lexical([r for r in rows if r.draft.embeddable])
 
-    def _lexical(self, rows: Sequence[_Row]) -> LexicalRows:
+    def _lexical(self, rows: Sequence[Row]) -> LexicalRows:
         rows = sorted(rows, key=lambda r: r.seq)
         thread_keys = [self._thread_keys[r.resource_id, r.draft.thread_id] for r in rows]
         analyser = self._analyser
@@ -132,7 +115,7 @@ class ModelStore:
                 row.revision,
                 status,
                 self._is_pending(row),
-                _replaced_text(before.get(row.seq), row),
+                replaced_text(before.get(row.seq), row),
             )
             for row, status in zip(rows, statuses, strict=True)
         ]
@@ -143,13 +126,13 @@ class ModelStore:
         draft: MessageDraft,
         revision: int,
         now_ns: int,
-        before: dict[int, _Row],
+        before: dict[int, Row],
     ) -> Status:
         row = next((r for r in self._of(resource_id) if r.draft.id == draft.id), None)
         if row is None:
             self._last_seq += 1
             time_ns = now_ns if draft.create_time_ns is None else draft.create_time_ns
-            self._rows.append(_Row(self._last_seq, resource_id, draft, time_ns, revision))
+            self._rows.append(Row(self._last_seq, resource_id, draft, time_ns, revision))
             return Status.INDEXED
         same = replace(draft, create_time_ns=None, embeddable=True) == replace(
             row.draft, create_time_ns=None, embeddable=True
@@ -160,17 +143,15 @@ class ModelStore:
             row.time_ns = draft.create_time_ns
         row.draft, row.revision = draft, revision
         old = before.get(row.seq)
-        keeps = old is not None and _same_to_embed(old.draft, draft)
+        keeps = old is not None and same_to_embed(old.draft, draft)
         row.vectors = old.vectors if old is not None and keeps else None
         row.generation = old.generation if old is not None and keeps else ""
         return Status.REPLACED
 
-    def _tell_appended(
-        self, resource_id: str, rows: Sequence[_Row], before: dict[int, _Row]
-    ) -> None:
+    def _tell_appended(self, resource_id: str, rows: Sequence[Row], before: dict[int, Row]) -> None:
         replaced = {row.seq: row for row in rows if row.seq in before}.values()
         gone = sorted(
-            row.seq for row in replaced if not _same_to_embed(before[row.seq].draft, row.draft)
+            row.seq for row in replaced if not same_to_embed(before[row.seq].draft, row.draft)
         )
         if gone:
             self._tell_removed(resource_id, gone)
@@ -179,7 +160,7 @@ class ModelStore:
         if kept:
             self._tell_put(resource_id, kept)
 
-    def _tell_texts(self, resource_id: str, rows: Sequence[_Row], before: dict[int, _Row]) -> None:
+    def _tell_texts(self, resource_id: str, rows: Sequence[Row], before: dict[int, Row]) -> None:
         written = {row.seq: row for row in rows}.values()
         had_text = [r.seq for r in written if r.seq in before and before[r.seq].draft.embeddable]
         put = [row for row in written if row.draft.embeddable]
@@ -190,7 +171,7 @@ class ModelStore:
             if put:
                 listener.texts_put(resource_id, self._lexical(put))
 
-    def _tell_put(self, resource_id: str, rows: Sequence[_Row]) -> None:
+    def _tell_put(self, resource_id: str, rows: Sequence[Row]) -> None:
         for listener in self._listeners:
             listener.vectors_put(resource_id, self._partition(rows))
 
@@ -217,7 +198,7 @@ class ModelStore:
 
     def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
         results: list[bool] = []
-        put: dict[str, dict[int, _Row]] = {}
+        put: dict[str, dict[int, Row]] = {}
         for record in records:
             row = next((r for r in self._rows if r.seq == record.seq), None)
             fits = (
@@ -255,13 +236,13 @@ class ModelStore:
         chosen = np.array([seq in set(seqs.tolist()) for seq in rows.seqs.tolist()], np.bool_)
         return PartitionRows(*(getattr(rows, name)[chosen] for name in PartitionRows.__slots__))
 
-    def _checksum(self, row: _Row, chunk: int, vector: np.ndarray) -> int:
+    def _checksum(self, row: Row, chunk: int, vector: np.ndarray) -> int:
         thread_key = self.thread_key(row.resource_id, row.draft.thread_id)
         whole = (row.seq, chunk, row.resource_id, thread_key, row.time_ns, int(row.draft.role))
         text = f"{whole} {row.revision} {row.generation}".encode() + vector.tobytes()
         return int.from_bytes(hashlib.sha256(text).digest()[:8], "little", signed=True)
 
-    def _partition(self, rows: Sequence[_Row]) -> PartitionRows:
+    def _partition(self, rows: Sequence[Row]) -> PartitionRows:
         flat = [
             (row, chunk, vector)
             for row in rows
@@ -310,7 +291,7 @@ class ModelStore:
         return np.array(sorted(found), np.int64)
 
     def windows(self, query: WindowQuery) -> WindowRows:
-        def allowed(row: _Row) -> bool:
+        def allowed(row: Row) -> bool:
             rows = query.matching
             return rows is None or (row.seq in rows.seqs and row.revision <= rows.revision)
 
@@ -333,15 +314,15 @@ class ModelStore:
         wanted = list({row.seq: row for row in wanted}.values())
         fitting, size = 0, 0
         for row in wanted:
-            size += _size(row)
+            size += size_bytes(row)
             if fitting and size > query.bytes_max:
                 break
             fitting += 1
-        threads: dict[str, list[_Row]] = {}
+        threads: dict[str, list[Row]] = {}
         for row in sorted(wanted[:fitting], key=lambda r: r.place):
             threads.setdefault(row.draft.thread_id, []).append(row)
         return WindowRows(
-            tuple(_stored(row) for rows in threads.values() for row in rows),
+            tuple(stored_row(row) for rows in threads.values() for row in rows),
             tuple(sorted(row.seq for row in wanted[fitting:])),
         )
 
@@ -353,13 +334,13 @@ class ModelStore:
         ]
         if len(members) > query.messages_max:
             return GroupRows(None)
-        if sum(map(_size, members)) > query.bytes_max:
+        if sum(map(size_bytes, members)) > query.bytes_max:
             return GroupRows(None, tuple(sorted(row.seq for row in members)))
-        return GroupRows(tuple(map(_stored, members)))
+        return GroupRows(tuple(map(stored_row, members)))
 
     def get(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
         by_id = {row.draft.id: row for row in self._of(resource_id)}
-        return [_stored(by_id[i]) for i in dict.fromkeys(message_ids) if i in by_id]
+        return [stored_row(by_id[i]) for i in dict.fromkeys(message_ids) if i in by_id]
 
     def list_messages(self, query: ListQuery) -> list[StoredMessage]:
         rows = sorted(
@@ -377,7 +358,7 @@ class ModelStore:
             rows = [r for r in rows if r.time_ns < query.time_to_ns]
         if query.roles:
             rows = [r for r in rows if r.draft.role in query.roles]
-        return [_stored(row) for row in rows[: query.limit]]
+        return [stored_row(row) for row in rows[: query.limit]]
 
     def list_threads(
         self, resource_id: str, limit: int, after: tuple[int, int] | None
@@ -409,7 +390,7 @@ class ModelStore:
         return len(rows)
 
     def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
-        def named(row: _Row) -> bool:
+        def named(row: Row) -> bool:
             if target.message_ids is not None:
                 return row.draft.id in target.message_ids
             if target.thread_id is not None:
@@ -462,17 +443,17 @@ class ModelStore:
     def close(self) -> None:
         pass
 
-    def _of(self, resource_id: str) -> list[_Row]:
+    def _of(self, resource_id: str) -> list[Row]:
         return [row for row in self._rows if row.resource_id == resource_id]
 
-    def _thread(self, resource_id: str, thread_id: str) -> list[_Row]:
+    def _thread(self, resource_id: str, thread_id: str) -> list[Row]:
         rows = [r for r in self._of(resource_id) if r.draft.thread_id == thread_id]
         return sorted(rows, key=lambda r: r.place)
 
-    def _find(self, resource_id: str, message_id: str) -> _Row:
+    def _find(self, resource_id: str, message_id: str) -> Row:
         return next(r for r in self._of(resource_id) if r.draft.id == message_id)
 
-    def _is_pending(self, row: _Row) -> bool:
+    def _is_pending(self, row: Row) -> bool:
         embedded = row.vectors is not None and row.generation == self.generation
         return row.draft.embeddable and not embedded
 
@@ -484,23 +465,3 @@ class ModelStore:
         for new in sorted(there - self._thread_keys.keys()):
             self._last_thread_key += 1
             self._thread_keys[new] = self._last_thread_key
-
-
-def _same_to_embed(old: MessageDraft, new: MessageDraft) -> bool:
-    return old.embeddable and new.embeddable and old.text == new.text
-
-
-def _replaced_text(old: _Row | None, new: _Row) -> str | None:
-    if old is None or not old.draft.embeddable or _same_to_embed(old.draft, new.draft):
-        return None
-    return old.draft.text
-
-
-def _size(row: _Row) -> int:
-    return len(_stored(row).encoded)
-
-
-def _stored(row: _Row) -> StoredMessage:
-    return stored(
-        row.draft, row.time_ns, seq=row.seq, resource=row.resource_id, revision=row.revision
-    )
