@@ -243,6 +243,73 @@ def test_identical_queries_at_once_cost_one_run(subject: Subject) -> None:
     assert len({answer.vectors.tobytes() for answer in answers}) == 1
 
 
+def test_queries_together_have_the_vectors_of_each_alone(subject: Subject) -> None:
+    texts = [f"the {n} blue harbour" + " dark mode" * n for n in range(6)]
+    alone = [subject.make().embed_query(text, budget()) for text in texts]
+    subject.embedder.embed_query(texts[2], budget())
+    before, kept = subject.runs(), subject.embedder.cache_stats()
+    together = subject.embedder.embed_queries([*texts, texts[0], LONG * 20], budget())
+    assert subject.runs() - before == 6
+    assert subject.embedder.cache_stats().misses - kept.misses == 6
+    for one, other in zip(alone, together, strict=False):
+        assert np.abs(one.vectors - other.vectors).max() <= subject.tolerance
+        assert (one.tokens, one.truncated) == (other.tokens, other.truncated)
+    assert [one.computed for one in together] == [1, 1, 0, 1, 1, 1, 0, 1]
+    assert [one.cached for one in together] == [0, 0, 1, 0, 0, 0, 1, 0]
+    assert np.array_equal(together[6].vectors, together[0].vectors)
+    assert together[7].truncated
+    again = subject.embedder.embed_queries(texts, budget())
+    assert [one.vectors.tobytes() for one in again] == [
+        one.vectors.tobytes() for one in together[:6]
+    ]
+    assert subject.embedder.embed_queries([], budget()) == []
+
+
+def test_queries_together_share_runs_with_others_and_owners_share_nothing(
+    subject: Subject,
+) -> None:
+    gate, watch = subject.hold(), Watch()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(subject.embedder.embed_query, HELD, budget(), "alice")
+        assert gate.entered.wait(WAIT)
+        both = pool.submit(subject.embedder.embed_queries, ["hello", HELD], watch.budget(), "alice")
+        assert watch.waiting.wait(WAIT)
+        gate.release.set()
+        held = first.result(WAIT)
+        hello, other = both.result(WAIT)
+    assert (hello.computed, held.computed + other.computed) == (1, 1)
+    assert np.array_equal(held.vectors, other.vectors)
+    (mine,) = subject.embedder.embed_queries([HELD], budget(), "bob")
+    assert mine.computed == 1
+
+
+def test_queries_together_fail_as_one_alone_does(subject: Subject) -> None:
+    with pytest.raises(InvalidArgumentError):
+        subject.embedder.embed_queries(["hello", "  "], budget())
+    with pytest.raises(DeadlineExceededError):
+        subject.embedder.embed_queries(["hello", HELD], CallBudget.of_seconds(-1))
+    subject.fail()
+    with pytest.raises(EmbeddingFailedError):
+        subject.embedder.embed_queries([HELD, "turn on dark mode"], budget())
+    subject.heal()
+    assert len(subject.embedder.embed_queries([HELD, "turn on dark mode"], budget())) == 2
+
+
+def test_tokens_are_counted_and_texts_cut_to_them(subject: Subject) -> None:
+    embedder = subject.embedder
+    assert embedder.count_tokens(["", "hello world", "turn on dark mode"]) == [0, 2, 4]
+    assert embedder.count_tokens([]) == []
+    assert embedder.embed_query("turn on dark mode", budget()).tokens == 4 + 2
+    assert embedder.cut_to_tokens("turn on dark mode", 4) == "turn on dark mode"
+    assert embedder.cut_to_tokens("turn on dark mode ", 3) == "turn on dark"
+    assert embedder.cut_to_tokens("turn on dark mode", 0) == ""
+    (whole,) = embedder.count_tokens([LONG])
+    for tokens in (1, whole // 2, whole - 1):
+        beginning = embedder.cut_to_tokens(LONG, tokens)
+        assert LONG.startswith(beginning)
+        assert embedder.count_tokens([beginning]) == [tokens]
+
+
 def test_one_caller_going_away_disturbs_no_other(subject: Subject) -> None:
     gate = subject.hold()
     leaving, staying = Watch(), Watch()

@@ -7,15 +7,25 @@ tails seal, parts merge and compact within a few steps.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from numpy.typing import NDArray
 
 from semanticrecall_core.types.values import PartitionRows, Role, VectorQuery
-from semanticrecall_core.vectors import FaissVectorIndex, Tuning
-from support.brute_force import StoredVectors, answer, partition_rows
+from semanticrecall_core.vectors import FaissVectorIndex, Tuning, moments
+from support.brute_force import (
+    StoredVectors,
+    answer,
+    cosine_rows,
+    partition_rows,
+    vectors_of,
+)
+from support.brute_force import moments as moments_of_all
 
 DIMENSIONS = 6
+ROUNDING = 0.5 / 127 * DIMENSIONS**0.5 + 0.5 / 4096 * DIMENSIONS**0.5
+"""How far a cosine of a row and a query is from that of both in whole numbers, at most."""
 RESOURCES = ("a", "b")
 
 
@@ -76,15 +86,25 @@ class VectorIndexMachine(RuleBasedStateMachine):
         self.record: dict[str, dict[int, StoredVectors]] = {name: {} for name in RESOURCES}
         self.revision = 0
 
-    @initialize(tuning=tunings, clip=st.sampled_from((0.3, 1.0)), evicting=st.booleans())
-    def start(self, tuning: Tuning, clip: float, evicting: bool) -> None:
+    @initialize(
+        tuning=tunings,
+        clip=st.sampled_from((0.3, 1.0)),
+        evicting=st.booleans(),
+        scanned=st.sampled_from((3, 10, 2048)),
+        sampled=st.sampled_from((10, 4096)),
+    )
+    def start(
+        self, tuning: Tuning, clip: float, evicting: bool, scanned: int, sampled: int
+    ) -> None:
         self.tuning, self.clip, self.evicting = tuning, clip, evicting
-        self.restart()
+        self.sampled = sampled
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(moments, "SCAN_ROWS_MAX", scanned)
+        self.patch.setattr(moments, "SAMPLE_ROWS_MAX", sampled)
+        self.index = self.new_index()
 
-    @rule()
-    def restart(self) -> None:
-        self.teardown()
-        self.index = FaissVectorIndex(
+    def new_index(self) -> FaissVectorIndex:
+        return FaissVectorIndex(
             DIMENSIONS,
             self.load,
             scale_clip=self.clip,
@@ -93,9 +113,15 @@ class VectorIndexMachine(RuleBasedStateMachine):
             scan_threads=2,
         )
 
+    @rule()
+    def restart(self) -> None:
+        self.index.close()
+        self.index = self.new_index()
+
     def teardown(self) -> None:
         if hasattr(self, "index"):
             self.index.close()
+            self.patch.undo()
 
     def load(self, resource_id: str) -> PartitionRows:
         return partition_rows(self.record[resource_id].values(), DIMENSIONS)
@@ -148,6 +174,32 @@ class VectorIndexMachine(RuleBasedStateMachine):
     @rule(resource_id=st.sampled_from(RESOURCES), vector=vectors, top_k=st.integers(1, 6))
     def search_everything(self, resource_id: str, vector: NDArray[np.float32], top_k: int) -> None:
         self.search(resource_id, VectorQuery(vector, top_k))
+
+    @rule(resource_id=st.sampled_from(RESOURCES), wanted=st.sets(seqs), vector=vectors)
+    def look_up(self, resource_id: str, wanted: set[int], vector: NDArray[np.float32]) -> None:
+        named = np.array(sorted(wanted), np.int64)
+        found = self.index.cosines(resource_id, named, vector)
+        right = cosine_rows(self.record[resource_id], named, vector)
+        for name in ("cosines", "chunks", "chunk_counts", "revisions"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(right, name))
+        order, chunks = named[::-1], named % 4
+        np.testing.assert_array_equal(
+            self.index.vectors_of(resource_id, order, chunks),
+            vectors_of(self.record[resource_id], order, chunks, DIMENSIONS),
+        )
+
+    @rule(
+        resource_id=st.sampled_from(RESOURCES),
+        asked=st.lists(vectors, min_size=1, max_size=3).map(np.stack),
+    )
+    def tell_moments(self, resource_id: str, asked: NDArray[np.float32]) -> None:
+        found = self.index.moments(resource_id, asked)
+        restarted = self.new_index()
+        assert np.array_equal(found, restarted.moments(resource_id, asked))
+        restarted.close()
+        if self.sampled == 4096:  # no row is left out
+            right = moments_of_all(self.record[resource_id].values(), asked)
+            np.testing.assert_allclose(found, right, atol=ROUNDING)
 
     @rule(resource_id=st.sampled_from(RESOURCES))
     def read_back(self, resource_id: str) -> None:
