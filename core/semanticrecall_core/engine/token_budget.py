@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from semanticrecall_core.engine.answer_size import only
 from semanticrecall_core.ranking.budget import Choice, take_what_fits
-from semanticrecall_core.ranking.context import ContextForm
+from semanticrecall_core.ranking.context import ContextForm, Piece
 from semanticrecall_core.types.ports import Embedder, MessageCodec
 from semanticrecall_core.types.recalling import RecalledMessage
 from semanticrecall_core.types.text import has_visible_text
 from semanticrecall_core.types.values import CallBudget, MessageDraft, StoredMessage
 
-PROBE_CHARS_PER_TOKEN = 8
-"""A beginning with so many characters for each token that is left has more tokens than are left,
-in all likelihood; English has 4 to 5 to a token."""
+SLICE_CHARS = 8192
+"""Longer texts are counted slice by slice, until there is no room for more."""
+
+COUNTED_AT_ONCE = 16
+"""Messages that are counted in one call: the one asked for, and those to be taken next."""
 
 CUT_ATTEMPTS_MAX = 8
 
@@ -87,7 +90,7 @@ class TokenBudget:
             DeadlineExceededError, CancelledError: the budget is over.
         """
         tokens_max, form = to_fit.tokens_max, to_fit.form
-        prices = _Prices(to_fit.messages, self._embedder.count_tokens, form, budget)
+        prices = _Prices(to_fit, self._embedder.count_tokens, form, budget)
         reserve = 0
         while True:
             room = _TokenRoom(prices, tokens_max, tokens_max - reserve)
@@ -210,18 +213,17 @@ class _Prices:
     """What messages cost: each is counted once, and no more text of it than can matter."""
 
     def __init__(
-        self,
-        messages: Sequence[RecalledMessage],
-        count: CountTokens,
-        form: ContextForm | None,
-        budget: CallBudget,
+        self, to_fit: ToFit, count: CountTokens, form: ContextForm | None, budget: CallBudget
     ) -> None:
-        self._messages = {recalled.message.seq: recalled for recalled in messages}
+        self._messages = {recalled.message.seq: recalled for recalled in to_fit.messages}
+        self._order = _likely_order(to_fit.choice)
+        self._places = {seq: place for place, seq in enumerate(self._order)}
         self._count = count
         self._form = form
         self._budget = budget
         self._known: dict[int, _Price] = {}
         self._more_than: dict[int, int] = {}
+        self._headings: dict[str, int] = {}
         self.frame = count([form.frame()])[0] if form is not None else 0
 
     def of(self, seq: int, room: int) -> _Price | None:
@@ -237,19 +239,49 @@ class _Prices:
 
     def _counted(self, seq: int, room: int) -> _Price | None:
         self._budget.check()
-        recalled = self._messages[seq]
-        text = counted_text(recalled.message)
-        if exceeds(self._count, text, room):
+        if exceeds(self._count, counted_text(self._messages[seq].message), room):
             self._more_than[seq] = room
             return None
-        piece = self._form.piece(recalled) if self._form is not None else None
-        if piece is None:
-            price = _Price(self._count([text])[0])
-        else:
-            tokens, of_piece, of_heading = self._count([text, piece.text, piece.heading])
-            price = _Price(tokens, of_piece, of_heading, piece.section)
-        self._known[seq] = price
-        return price
+        texts: list[str] = []
+        pieces: dict[int, Piece | None] = {}
+        for one in self._with_next(seq):
+            recalled = self._messages[one]
+            pieces[one] = piece = self._form.piece(recalled) if self._form is not None else None
+            texts.append(counted_text(recalled.message))
+            if piece is not None:
+                texts.append(piece.text)
+                if piece.heading not in self._headings:
+                    self._headings[piece.heading] = self._count([piece.heading])[0]
+        counts = iter(self._count(texts))
+        for one, piece in pieces.items():
+            tokens = next(counts)
+            self._known[one] = (
+                _Price(tokens)
+                if piece is None
+                else _Price(tokens, next(counts), self._headings[piece.heading], piece.section)
+            )
+        return self._known[seq]
+
+    def _with_next(self, seq: int) -> list[int]:
+        """The message, and short ones that will be asked for next."""
+        asked = [seq]
+        place = self._places.get(seq, len(self._order))
+        for other in self._order[place + 1 : place + COUNTED_AT_ONCE]:
+            if other not in self._known and other not in self._more_than:
+                if len(self._messages[other].message.encoded) * COUNTED_AT_ONCE > SLICE_CHARS:
+                    break
+                asked.append(other)
+        return asked
+
+
+def _likely_order(choice: Choice) -> list[int]:
+    """In which order messages are taken where none is too large."""
+    order = dict.fromkeys(choice.hits)
+    for hit in choice.hits:
+        before, after = choice.windows.get(hit, ((), ()))
+        for pair in zip_longest(before, after):
+            order.update(dict.fromkeys(seq for seq in pair if seq is not None))
+    return list(order)
 
 
 class _TokenRoom:
@@ -291,16 +323,19 @@ def counted_text(message: StoredMessage) -> str:
 
 
 def exceeds(count: CountTokens, text: str, room: int) -> bool:
-    """Whether the beginning of a long text alone has more tokens than there is room for.
+    """Whether a long text has more tokens than there is room for, as far as slices of it tell.
 
-    False says nothing: the text is short, or its beginning has not.
+    A short text never exceeds: counting it costs no more than asking.
     """
-    length = PROBE_CHARS_PER_TOKEN * (room + PROBE_CHARS_PER_TOKEN)
-    if len(text) <= length:
-        return False
-    # No word is cut: the part of a word can be more tokens than the word.
-    end = next((i for i in range(length, length // 2, -1) if text[i].isspace()), length)
-    return count([text[:end]])[0] > room
+    start = 0
+    while len(text) > SLICE_CHARS and start < len(text) and room >= 0:
+        end = start + SLICE_CHARS
+        # No word is cut: the parts of a word can be more tokens than the word.
+        places = range(end, end - SLICE_CHARS // 2, -1)
+        end = next((i for i in places if i < len(text) and text[i].isspace()), end)
+        room -= count([text[start:end]])[0]
+        start = end
+    return room < 0
 
 
 def _seqs(messages: Sequence[RecalledMessage]) -> frozenset[int]:
