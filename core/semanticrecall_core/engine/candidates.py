@@ -259,9 +259,7 @@ class CandidateSearch:
         answers = self._searches(asked.ranking_vectors, asked, conditions) if hybrid else []
         also: IntColumn | None = None
         if hybrid:
-            also = np.unique(
-                np.array([hit.seq for answer in answers for hit in answer.hits], dtype=np.int64)
-            )
+            also = _seqs_of(answers)
         started = time.perf_counter_ns()
         query = conditions.on_words(asked.texts, asked.depth, also)
         match = lexical.match(asked.resource_id, query)
@@ -462,6 +460,12 @@ def _of_vector_hits(hits: Sequence[VectorHit], answers: Sequence[VectorAnswer]) 
         searchable=answers[0].searchable,
         exact=all(answer.exact for answer in answers),
     )
+
+
+def _seqs_of(answers: Sequence[VectorAnswer]) -> IntColumn:
+    """The messages of all answers, sorted, unique."""
+    seqs = np.array([hit.seq for answer in answers for hit in answer.hits], dtype=np.int64)
+    return np.sort(seqs) if len(answers) == 1 else np.unique(seqs)
 
 
 def _columns_of(hits: Sequence[VectorHit]) -> CosineRows:

@@ -50,6 +50,7 @@ SEARCH_ROUNDS_MAX = 3
 # down in one list may be first in the sum. More than these find nothing more (docs/decisions).
 DEPTH_MIN = 100
 DEPTH_TIMES_TOP_K = 4
+DEPTH_FACTOR_LEXICAL = 2
 DEPTH_MAX = 10_000
 
 
@@ -389,9 +390,11 @@ def _depth(query: RecallQuery, mode: Mode) -> int:
     chosen_among_more = (
         query.recency_weight > 0 or query.diversity > 0 or query.near_duplicate_cosine is not None
     )
-    if mode is not Mode.DENSE or chosen_among_more:
-        return min(DEPTH_MAX, max(DEPTH_MIN, DEPTH_TIMES_TOP_K * query.top_k))
-    return query.top_k + (EXCLUDED_MAX if query.explain else 0)
+    if mode is Mode.DENSE and not chosen_among_more:
+        return query.top_k + (EXCLUDED_MAX if query.explain else 0)
+    depth = max(DEPTH_MIN, DEPTH_TIMES_TOP_K * query.top_k)
+    # Of the best by the words around them, MODE_LEXICAL leaves out those with none of their own.
+    return min(DEPTH_MAX, depth * DEPTH_FACTOR_LEXICAL if mode is Mode.LEXICAL else depth)
 
 
 def _why_empty(selection: Selection, candidates: Candidates, mode: Mode) -> WhyEmpty:
