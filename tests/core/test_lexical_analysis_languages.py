@@ -1,4 +1,4 @@
-"""Small labelled sets: which message a query means, in eleven languages.
+"""Small labelled sets: which message a query means, in fifteen languages.
 
 A plain BM25 over the analysed terms, written here, must put the right message alone at the top; it
 is compared with the same BM25 over words split at white space.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from semanticrecall_core.lexical.analysis import Analyser, Language, query_terms
+from semanticrecall_core.lexical.analysis_stems import stem
 from support.analysed_blobs import read_blob
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "languages"
@@ -23,18 +25,23 @@ K1, B = 1.2, 0.75
 ANALYSER = Analyser()
 
 # Right, of how many, and right when split at white space. Wrong are: a broken plural of Arabic, a
-# tie in Korean, a Russian adjective made of a noun, and two Turkish stems of four letters.
+# tie in Korean, a Russian adjective made of a noun, a Turkish stem of four letters, a Dutch word of
+# three inside another, and Finnish words whose stem changes.
 MEASURED = {
     "ar": (12, 13, 3),
     "de": (14, 14, 8),
     "en": (12, 12, 6),
     "es": (12, 12, 2),
+    "fi": (6, 10, 0),
     "fr": (12, 12, 3),
+    "it": (10, 10, 1),
     "ja": (14, 14, 0),
     "ko": (13, 14, 3),
+    "nl": (8, 10, 3),
+    "pt": (10, 10, 1),
     "ru": (12, 13, 2),
     "th": (12, 12, 0),
-    "tr": (12, 14, 3),
+    "tr": (13, 14, 3),
     "zh": (14, 14, 0),
 }
 
@@ -55,17 +62,16 @@ def read_set(code: str) -> LabelledSet:
 
 
 def alone_at_the_top(
-    documents: dict[int, dict[int, int] | Counter[str]],
+    documents: Mapping[int, Mapping[Any, int]],
     lengths: dict[int, int],
-    tokens: Sequence[Sequence[int | str]],
+    tokens: Sequence[Sequence[object]],
 ) -> int | None:
     """The document with the highest BM25, or None where two share it or none has a word."""
     n, average = len(documents), sum(lengths.values()) / len(lengths)
     scores = dict.fromkeys(documents, 0.0)
     for alternatives in tokens:
         counts = {
-            i: sum(words.get(term, 0) for term in alternatives)  # type: ignore[call-overload]
-            for i, words in documents.items()
+            i: sum(words.get(term, 0) for term in alternatives) for i, words in documents.items()
         }
         having = sum(count > 0 for count in counts.values())
         idf = math.log(1 + (n - having + 0.5) / (having + 0.5))
@@ -119,7 +125,11 @@ def test_every_set_is_measured() -> None:
         ("en", Language.ENGLISH, 0),
         ("es", Language.SPANISH, 0),
         ("fr", Language.FRENCH, 0),
-        ("tr", Language.TURKISH, 1),
+        ("tr", Language.TURKISH, 0),
+        ("fi", Language.FINNISH, 1),
+        ("it", Language.ITALIAN, 0),
+        ("nl", Language.DUTCH, 0),
+        ("pt", Language.PORTUGUESE, 1),
         ("ru", Language.NONE, 0),
         ("ja", Language.NONE, 0),
     ],
@@ -160,8 +170,43 @@ def test_the_language_of_a_short_message(text: str, language: Language) -> None:
 
 
 def test_a_message_taken_for_another_language_is_still_found() -> None:
-    """Two words of German tell nothing, and are stemmed as English is."""
-    blob = read_blob(ANALYSER.analyse("Zwei Hunde!", ""))
+    """Nothing tells that it is German, so it is stemmed as English is."""
+    blob = read_blob(ANALYSER.analyse("Hunde bellen", ""))
     assert blob.language == Language.ENGLISH
     (hund,) = query_terms("Hund", {Language.ENGLISH, Language.GERMAN}).tokens
     assert blob.counts.keys() & set(hund.terms)
+
+
+@pytest.mark.parametrize(
+    ("language", "words", "stems"),
+    [
+        (Language.ENGLISH, "running happily universities", "run happili universiti"),
+        (Language.FRENCH, "maisons d'enfants finissaient", "maison enfant fin"),
+        (Language.GERMAN, "häusern kinder versicherungen", "haus kind versicher"),
+        (Language.SPANISH, "canciones hablaremos niños", "cancion habl nin"),
+        (Language.ITALIAN, "assicurazioni dell'amica parlavano", "assicur amic parl"),
+        (Language.PORTUGUESE, "corações falaremos cães", "coraco fal ca"),
+        (Language.DUTCH, "honden verzekeringen foto's", "hond verzekeer foto"),
+        (Language.SWEDISH, "flickorna hundarna bilarnas", "flick hund bil"),
+        (Language.DANISH, "pigerne hundene bilernes", "pig hund bil"),
+        (Language.NORWEGIAN, "jentene hundene bilenes", "jent hund bil"),
+        (Language.FINNISH, "talossa koirat autoilla", "talo koira auto"),
+        (Language.TURKISH, "kitaplarımızdan köpekleri Lizbon'a", "kitap kopek lizbo"),
+        (Language.POLISH, "kobietami domów najlepszy", "kobiet dom najlep"),
+        (Language.CZECH, "ženami domech nejlepší", "zen dom nejleps"),
+        (Language.ROMANIAN, "copiilor casele frumoasă", "cop cas frumoas"),
+        (Language.HUNGARIAN, "házakban kutyák szépek", "haz kutya szep"),
+        (Language.INDONESIAN, "membacakan bukunya pekerjaan", "baca buku kerja"),
+        (
+            Language.NONE,
+            "собаками σπίτια مدرسة लड़कियों մարդիկ வீடுகள்",
+            "собак σπιτ مدرس लड़क մարդ வீடு",
+        ),
+    ],
+)
+def test_stems_are_what_they_always_were(language: Language, words: str, stems: str) -> None:
+    """A release of the stemmers that changes them makes old analysed messages wrong.
+
+    Then VERSION of the analysis has to be raised with this list.
+    """
+    assert [stem(word.casefold(), language) for word in words.split()] == stems.split()
