@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from semanticrecall_core.partitions.conditions import allowed_rows, has_conditions
 from semanticrecall_core.types.lexical import LexicalMatch, LexicalQuery
 
 from .analysis import query_terms
@@ -18,12 +19,10 @@ if TYPE_CHECKING:
 
     from .partition import Tuning, View
     from .scoring import FloatColumn
-    from .segment import Part
     from .thread_order import PlaceColumn
 
     BoolMask = NDArray[np.bool_]
 
-_ROLE_CODES = 256
 _SAMPLE_STEP = 16
 
 
@@ -63,37 +62,14 @@ def _phrasing(view: View, text: str, scoring: Scoring, tuning: Tuning) -> _Phras
 
 def _allowed(view: View, query: LexicalQuery) -> BoolMask | None:
     """By place, who meets every condition of a query; None: everyone."""
-    conditions = (query.thread_key, query.time_from_ns, query.time_to_ns, query.allowed_seqs)
-    has_excluded = query.excluded_seqs is not None and len(query.excluded_seqs) > 0
-    if all(value is None for value in conditions) and not query.roles and not has_excluded:
+    if not has_conditions(query):
         return None
     allowed = np.zeros(view.end, np.bool_)
     for part in view.parts:
-        allowed[part.places[_allowed_rows(part, query)]] = True
+        rows = allowed_rows(part.columns, None, part.rows_of, query)
+        allowed[part.places[rows]] = True
     allowed[DEAD_PLACE] = False
     return allowed
-
-
-def _allowed_rows(part: Part, query: LexicalQuery) -> BoolMask:
-    columns = part.columns
-    if query.allowed_seqs is not None:
-        mask = np.zeros(len(columns), np.bool_)
-        mask[part.rows_of(query.allowed_seqs)] = True
-    else:
-        mask = np.ones(len(columns), np.bool_)
-    if query.thread_key is not None:
-        mask &= columns.thread_keys == query.thread_key
-    if query.roles:
-        table = np.zeros(_ROLE_CODES, np.bool_)
-        table[[int(role) for role in query.roles]] = True
-        mask &= table[columns.roles]
-    if query.time_from_ns is not None:
-        mask &= columns.times_ns >= query.time_from_ns
-    if query.time_to_ns is not None:
-        mask &= columns.times_ns < query.time_to_ns
-    if query.excluded_seqs is not None and len(query.excluded_seqs):
-        mask[part.rows_of(query.excluded_seqs)] = False
-    return mask
 
 
 def _best(
