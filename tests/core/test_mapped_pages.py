@@ -16,7 +16,7 @@ from semanticrecall_core.snapshots import FileSnapshotStore
 from semanticrecall_core.types.values import ForgetTarget, Role, VectorQuery, VectorRecord
 from semanticrecall_core.vectors import FaissVectorIndex
 from semanticrecall_core.vectors.mapped_pages import MappedPages
-from support.brute_force import answer, grouped
+from support.brute_force import answer, cosine_rows, grouped, moments, vectors_of
 from support.message_stores import append, draft, ticking_clock
 from support.model_store import ModelStore
 
@@ -94,6 +94,23 @@ def test_no_page_of_the_file_stays_resident_after_a_search(mapped: Mapped) -> No
     assert resident_bytes(mapped.file) > ROWS * DIMENSIONS  # or the test could not tell
     mapped.index.search("u", query)
     assert resident_bytes(mapped.file) == 0
+
+
+def test_named_messages_and_moments_leave_no_page_resident(mapped: Mapped) -> None:
+    messages = grouped(mapped.store.load_partition("u"))
+    seqs = np.array(sorted(messages)[::3], np.int64)
+    query, zeros = mapped.vectors[7], np.zeros(len(seqs), np.int64)
+    found = mapped.index.cosines("u", seqs, query)
+    assert resident_bytes(mapped.file) == 0
+    right = cosine_rows(messages, seqs, query)
+    assert found.cosines.tolist() == right.cosines.tolist()
+    assert found.revisions.tolist() == right.revisions.tolist()
+    vectors = mapped.index.vectors_of("u", seqs, zeros)
+    assert resident_bytes(mapped.file) == 0
+    assert np.array_equal(vectors, vectors_of(messages, seqs, zeros, DIMENSIONS))
+    told = mapped.index.moments("u", mapped.vectors[:3])
+    assert resident_bytes(mapped.file) == 0
+    np.testing.assert_allclose(told, moments(messages.values(), mapped.vectors[:3]), atol=1e-6)
 
 
 def test_changes_beside_mapped_rows_are_found(mapped: Mapped) -> None:
