@@ -1,0 +1,77 @@
+"""Which words of a query are taken out of what is embedded."""
+
+from __future__ import annotations
+
+import pytest
+
+from semanticrecall_core.lexical.index import InMemoryLexicalIndex
+from support.lexical_model import Text, rows_of
+
+
+def an_index(*texts: tuple[str, str]) -> InMemoryLexicalIndex:
+    """An index of a resource `r` with these texts and their authors."""
+    rows = rows_of(
+        Text(i, 1, i, i, 1, text, author) for i, (text, author) in enumerate(texts, start=1)
+    )
+    return InMemoryLexicalIndex(lambda _: rows)
+
+
+@pytest.mark.parametrize(
+    ("query", "shorter"),
+    [
+        ("When did Nora go to the sea?", "When did go to the sea?"),
+        ("What is Nora's favourite colour", "What is favourite colour"),
+        ("What is Nora’s favourite colour", "What is favourite colour"),
+        ("did NORA meet bela", "did meet"),
+        ("did Quist write", "did write"),
+        ("Nora", "Nora"),
+        ("Nora and Bela?", "and ?"),
+        ("Nora, Bela?", "Nora, Bela?"),
+        ("the harbour  at night", "the harbour  at night"),
+        ("Tariq at the harbour", "Tariq at the harbour"),
+        ("what did the user say", "what did the user say"),
+        ("", ""),
+    ],
+)
+def test_names_of_the_authors_of_the_partition_are_taken_out(query: str, shorter: str) -> None:
+    index = an_index(("at the sea", "Nora Quist"), ("hello", "Bela"), ("a letter", "user"))
+    assert index.without_names("r", query) == shorter
+
+
+def test_in_another_partition_they_stay() -> None:
+    index = InMemoryLexicalIndex(
+        lambda resource_id: rows_of(
+            [Text(1, 1, 0, 1, 1, "hello", "Nora" if resource_id == "a" else "")]
+        )
+    )
+    assert index.without_names("a", "what did Nora say") == "what did say"
+    assert index.without_names("b", "what did Nora say") == "what did Nora say"
+
+
+@pytest.mark.parametrize("author", ["", "user"])
+def test_without_authors_common_words_with_a_capital_are_names(author: str) -> None:
+    texts = [("hi Nora, the weather is fine", author)] * 8 + [("we saw Bela there", author)] * 7
+    index = an_index(*texts)
+    assert index.without_names("r", "did Nora see the weather") == "did see the weather"
+    assert index.without_names("r", "did nora see the weather") == "did nora see the weather"
+    assert index.without_names("r", "Nora saw it") == "Nora saw it"  # the first word has one anyway
+    assert index.without_names("r", "was Bela there") == "was Bela there"  # in 7 messages only
+    assert index.without_names("r", "do I see Nora's dog") == "do I see dog"
+
+
+def test_common_grows_with_the_partition() -> None:
+    index = an_index(*[("Nora is here", "")] * 9, *[("nobody is", "")] * 491)
+    assert index.without_names("r", "where is Nora now") == "where is Nora now"
+    index = an_index(*[("Nora is here", "")] * 10, *[("nobody is", "")] * 490)
+    assert index.without_names("r", "where is Nora now") == "where is now"
+
+
+def test_with_an_author_only_authors_are_names() -> None:
+    index = an_index(*[("hi Nora, the weather is fine", "")] * 20, ("hello", "Bela"))
+    assert index.without_names("r", "did Nora see Bela") == "did Nora see"
+
+
+def test_german_writes_all_nouns_with_a_capital() -> None:
+    index = an_index(*[("ich habe das Haus und den Garten gesehen", "")] * 20)
+    query = "wann war ich in dem Haus mit dem Garten"
+    assert index.without_names("r", query) == query
