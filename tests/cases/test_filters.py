@@ -12,6 +12,7 @@ import pytest
 from semanticrecall import AsyncRecallClient, RecallClient
 from support.wire_memory import (
     ALONE,
+    BY_COSINE,
     THREAD_ONLY,
     Memory,
     Model,
@@ -227,5 +228,7 @@ def test_the_best_k_are_chosen_among_what_the_filter_allows(
     combinations: Memory, model: Model
 ) -> None:
     allowed = [m for m in combinations.listed() if m.metadata.fields["c"].number_value == 3]
-    answer = combinations.recall("words 4", filter={"c": 3}, top_k=4, message_range=ALONE)
+    answer = combinations.recall(
+        "words 4", filter={"c": 3}, top_k=4, message_range=ALONE, ranking=BY_COSINE
+    )
     model.assert_best(answer, "words 4", allowed, 4)

@@ -24,6 +24,7 @@ from support.fake_embedder import FakeEmbedder
 from support.running_server import InProcessServer, ServerProcess
 from support.wire_memory import (
     ALONE,
+    BY_COSINE,
     DEADLINE_SECONDS,
     DURABLE,
     INDEXED,
@@ -234,7 +235,7 @@ def test_no_cached_answer_of_a_near_query_serves_another(
     real_memory.learn(conversation(stored))
     passages = embedded(real_memory.sidecar, stored, recall_pb2.EMBED_ROLE_PASSAGE)
     for query in (*pair, *pair):
-        answer = real_memory.recall(query, top_k=4, message_range=ALONE)
+        answer = real_memory.recall(query, top_k=4, message_range=ALONE, ranking=BY_COSINE)
         [vector] = embedded(real_memory.sidecar, [query], recall_pb2.EMBED_ROLE_QUERY)
         right = sorted((float(passage @ vector) for passage in passages), reverse=True)
         assert scores(answer) == pytest.approx(right, abs=SCORE_TOLERANCE)
@@ -251,9 +252,10 @@ def test_a_better_match_indexed_meanwhile_is_in_the_next_answer(
 
         def best() -> str:
             if route == "unary":
-                return hit_ids(memory.recall(query))[0]
+                return hit_ids(memory.recall(query, ranking=BY_COSINE))[0]
             recall = session.recall if route == "stream" else client.recall
-            return str(recall(memory.resource_id, query).hits[0].message.id)
+            found = recall(memory.resource_id, query, mode="dense")
+            return str(found.hits[0].message.id)
 
         assert best() == model.ids(query, known, 1)[0]
         words = query.split()

@@ -9,12 +9,13 @@ from typing import Any
 import grpc
 import pytest
 
-from semanticrecall.v1 import types_pb2
+from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_core.types.errors import EmbeddingFailedError, UnavailableError
 from support.fake_embedder import FakeEmbedder
 from support.wire_memory import (
     ALONE,
     ASSISTANT,
+    BY_COSINE,
     DURABLE,
     INDEXED,
     NOON_NS,
@@ -59,11 +60,11 @@ def test_one_failure_of_six_is_told_counted_and_made_good(
         assert (result.error.reason == "EMBEDDING_FAILED") is (i == position)
     others = [m for m in messages if m.id != failing.id]
     query = f"item{position} thing{position}"
-    at_once = memory.recall(query, top_k=6, message_range=ALONE)
+    at_once = memory.recall(query, top_k=6, message_range=ALONE, ranking=BY_COSINE)
     if at_once.info.pending:
         model.assert_best(at_once, query, others, 6)
     eventually(lambda: is_settled(memory))
-    healed = memory.recall(query, top_k=6, message_range=ALONE)
+    healed = memory.recall(query, top_k=6, message_range=ALONE, ranking=BY_COSINE)
     model.assert_best(healed, query, messages, 6)
     assert healed.info.pending == 0
 
@@ -89,7 +90,7 @@ def test_recall_heals_by_itself_when_the_embedder_was_down_at_the_first_call(
         for _ in range(2):
             refusal = Refusal()
             with pytest.raises(grpc.RpcError) as caught:
-                memory.recall("oak leaf")
+                memory.recall("oak leaf", ranking=BY_COSINE)
             refusal.keep(caught.value)
             known = not isinstance(error, ConnectionResetError)
             expected = grpc.StatusCode.UNAVAILABLE if known else grpc.StatusCode.INTERNAL
@@ -98,11 +99,11 @@ def test_recall_heals_by_itself_when_the_embedder_was_down_at_the_first_call(
             assert "secret" not in refusal.details
         assert ids(memory.listed()) == ["m0", "m1", "m2"]
         embedder.heal()
-        model_answer = memory.recall("oak leaf", top_k=3, message_range=ALONE)
+        model_answer = memory.recall("oak leaf", top_k=3, message_range=ALONE, ranking=BY_COSINE)
         assert {*hit_ids(model_answer)} <= {"m0", "m1", "m2"}
         assert memory.index([said("m3", "oak leaf")]) == [INDEXED]
         eventually(lambda: is_settled(memory))
-        answer = memory.recall("oak leaf", top_k=4, message_range=ALONE)
+        answer = memory.recall("oak leaf", top_k=4, message_range=ALONE, ranking=BY_COSINE)
         model.assert_best(answer, "oak leaf", memory.listed(), 4)
 
 
@@ -116,7 +117,7 @@ def test_messages_accepted_while_the_embedder_was_down_survive_a_restart(
     with start(tmp_path) as server:
         memory = server.sidecar.memory("u")
         eventually(lambda: is_settled(memory))
-        answer = memory.recall("oak leaf", top_k=3, message_range=ALONE)
+        answer = memory.recall("oak leaf", top_k=3, message_range=ALONE, ranking=BY_COSINE)
         model.assert_best(answer, "oak leaf", messages, 3)
 
 
@@ -199,10 +200,16 @@ def test_an_edit_while_the_embedder_is_down_hides_the_old_text_at_once(
         server.embedder.fail_on(NEW)
         assert memory.index([said("m", NEW)]) == [PENDING]
         for query in (OLD, "Acme", "Maya", "Beta Corp"):
-            answer = memory.recall(query, top_k=5)
+            answer = memory.recall(query, top_k=5, ranking=BY_COSINE)
             assert hit_ids(answer) == ["other"]
             assert OLD not in [m.message.text for m in answer.messages]
             assert answer.info.pending == 1
+            by_default = memory.recall(query, top_k=5)
+            assert {m.message.text for m in by_default.messages} <= {NEW, "weather report"}
+        [found] = [m for m in memory.recall("Beta Corp").messages if m.message.id == "m"]
+        assert (found.message.text, found.lexical_only) == (NEW, True)
+        by_words = recall_pb2.Ranking(mode=types_pb2.MODE_LEXICAL)
+        assert hit_ids(memory.recall("Acme", ranking=by_words)) == []
         memory.forget("other")
         if not restart:
             server.embedder.heal()
@@ -340,7 +347,7 @@ def test_any_history_of_changes_leaves_what_a_dictionary_would_hold(
                     right[name] = text
             in_order = sorted(right, key=lambda name: arrival[name])
             messages = [said(name, right[name]) for name in in_order]
-            answer = memory.recall("red fox", top_k=9, message_range=ALONE)
+            answer = memory.recall("red fox", top_k=9, message_range=ALONE, ranking=BY_COSINE)
             assert {m.message.id: m.message.text for m in answer.messages} == right
             assert ids(memory.listed("t")) == in_order
             expected_scores = [score for _, score in model.ranked("red fox", messages)]

@@ -49,10 +49,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
-from google.protobuf.duration_pb2 import Duration
 
 from semanticrecall.v1 import recall_pb2, types_pb2
 from support.fake_embedder import FakeEmbedder
@@ -78,7 +76,6 @@ from support.wire_memory import (
     hits,
     ids,
     invalid,
-    refused,
     said,
     scores,
     window,
@@ -109,7 +106,7 @@ def test_defaults_are_four_hits_one_neighbour_each_side_and_the_whole_resource(
         message_range=window(1, 1),
         scope=RESOURCE_WIDE,
         threshold=-1.0,
-        ranking=recall_pb2.Ranking(mode=types_pb2.MODE_DENSE),
+        ranking=recall_pb2.Ranking(mode=types_pb2.MODE_HYBRID),
         context_format=types_pb2.CONTEXT_DEFAULT,
         time_zone="UTC",
     )
@@ -117,7 +114,7 @@ def test_defaults_are_four_hits_one_neighbour_each_side_and_the_whole_resource(
     assert list(plain.messages) == list(spelt.messages)
     assert plain.context_text == spelt.context_text
     assert plain.info.scope_used == RESOURCE_WIDE
-    assert plain.info.mode_used == types_pb2.MODE_DENSE
+    assert plain.info.mode_used == types_pb2.MODE_HYBRID
     assert {m.message.thread_id for m in plain.messages} == {"here", "there"}
 
 
@@ -369,26 +366,25 @@ def test_one_identity_holds_model_revision_and_dimension(real: Sidecar, fresh: s
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "mode"),
     [
-        {"max_tokens": 1000},
-        {"ranking": recall_pb2.Ranking(mode=types_pb2.MODE_HYBRID)},
-        {"ranking": recall_pb2.Ranking(mode=types_pb2.MODE_LEXICAL)},
-        {"ranking": recall_pb2.Ranking(recency_weight=0.5)},
-        {
-            "ranking": recall_pb2.Ranking(
-                recency_weight=0.5, recency_half_life=Duration(seconds=3600)
-            )
-        },
-        {"ranking": recall_pb2.Ranking(diversity=0.5)},
-        {"alternative_queries": ["another phrasing"]},
+        ({"max_tokens": 1000}, "HYBRID"),
+        ({"ranking": {"mode": types_pb2.MODE_HYBRID}}, "HYBRID"),
+        ({"ranking": {"mode": types_pb2.MODE_LEXICAL}}, "LEXICAL"),
+        ({"ranking": {"mode": types_pb2.MODE_DENSE, "recency_weight": 0.5}}, "DENSE"),
+        ({"ranking": {"recency_weight": 0.5, "recency_half_life": {"seconds": 3600}}}, "HYBRID"),
+        ({"ranking": {"diversity": 0.5}}, "HYBRID"),
+        ({"ranking": {"near_duplicate_cosine": 0.98}}, "HYBRID"),
+        ({"alternative_queries": ["another phrasing"]}, "HYBRID"),
     ],
-    ids=lambda fields: str(fields).replace("\n", " "),
+    ids=str,
 )
-def test_what_this_version_does_not_have_is_refused_and_never_ignored(
-    two_threads: Memory, fields: dict[str, Any]
+def test_every_way_of_ranking_is_done_and_said(
+    two_threads: Memory, fields: dict[str, Any], mode: str
 ) -> None:
-    with refused(grpc.StatusCode.UNIMPLEMENTED) as refusal:
-        two_threads.recall("kite", **fields)
-    assert refusal.detail.message
-    assert not refusal.detail.retryable
+    answer = two_threads.recall("kite", **fields)
+    assert types_pb2.Mode.Name(answer.info.mode_used) == f"MODE_{mode}"
+    assert hits(answer)
+    for hit in hits(answer):
+        assert hit.HasField("relevance")
+        assert hit.HasField("score") is (mode != "LEXICAL")

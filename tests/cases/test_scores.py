@@ -12,6 +12,7 @@ import pytest
 from semanticrecall.v1 import recall_pb2
 from support.wire_memory import (
     ALONE,
+    BY_COSINE,
     NOON_NS,
     SCORE_TOLERANCE,
     Memory,
@@ -82,7 +83,9 @@ def test_ranks_follow_true_scores_and_neighbours_have_none(
     texts = list(dict.fromkeys(random_texts(seed, 60)))
     memory.learn(conversation(texts))
     query = texts[seed] + " piano"
-    answer = memory.recall(query, top_k=9, message_range=window(1, 2), explain=True)
+    answer = memory.recall(
+        query, top_k=9, message_range=window(1, 2), explain=True, ranking=BY_COSINE
+    )
     everything = memory.listed()
     expected = dict(model.ranked(query, everything))
     found = hits(answer)

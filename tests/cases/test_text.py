@@ -17,6 +17,7 @@ from support.fake_embedder import FakeEmbedder, text_vector
 from support.wire_memory import (
     ALONE,
     ASSISTANT,
+    BY_COSINE,
     DURABLE,
     INDEXED,
     NOON_NS,
@@ -263,7 +264,9 @@ def test_one_bad_vector_of_six_keeps_five_searchable_and_one_pending(
     assert [m.text for m in memory.listed("t")] == [m.text for m in messages]
     stats = memory.stats()
     assert (stats.messages, stats.vectors, stats.pending) == (6, 5, 1)
-    recalled = memory.recall("planet1 moon1", top_k=6, message_range=window(0, 1))
+    recalled = memory.recall(
+        "planet1 moon1", top_k=6, message_range=window(0, 1), ranking=BY_COSINE
+    )
     assert sorted(hit_ids(recalled)) == ["m0", "m1", "m3", "m4", "m5"]
     assert "m2" in ids(recalled.messages)
     assert recalled.info.pending == 1
@@ -283,7 +286,7 @@ def test_what_was_pending_becomes_searchable_when_the_embedder_is_well(
     faulty.embedder.heal()
     eventually(lambda: not any(memory.stats().pending for memory, _ in memories))
     for memory, messages in memories:
-        answer = memory.recall(messages[2].text, top_k=6, message_range=ALONE)
+        answer = memory.recall(messages[2].text, top_k=6, message_range=ALONE, ranking=BY_COSINE)
         model.assert_best(answer, messages[2].text, messages, 6)
         assert hit_ids(answer)[0] == "m2"
         assert memory.index(messages) == [UNCHANGED] * 6

@@ -11,6 +11,7 @@ from semanticrecall.v1 import recall_pb2
 from support.wire_memory import (
     ALONE,
     ASSISTANT,
+    BY_COSINE,
     NOON_NS,
     REPLACED,
     SECOND_NS,
@@ -84,7 +85,7 @@ ONLY_THE_TEN: dict[str, dict[str, Any]] = {
 def test_a_thousand_nearer_messages_that_are_not_allowed_take_no_place(
     crowd: Memory, model: Model, fields: dict[str, Any], k: int
 ) -> None:
-    answer = crowd.recall(QUERY, top_k=k, message_range=ALONE, **fields)
+    answer = crowd.recall(QUERY, top_k=k, message_range=ALONE, ranking=BY_COSINE, **fields)
     model.assert_best(answer, QUERY, crowd.listed("signal"), k)
     assert answer.info.candidates == 10
     assert answer.info.searchable == NEAR + 10
@@ -121,7 +122,7 @@ def test_ten_nearest_chunks_of_one_message_are_one_hit(
     others = conversation(graded(5))
     memory.learn([long, *others] if long_first else [*others, long])
     assert memory.stats().vectors == 15
-    answer = memory.recall(QUERY, top_k=k, message_range=ALONE, explain=True)
+    answer = memory.recall(QUERY, top_k=k, message_range=ALONE, explain=True, ranking=BY_COSINE)
     model.assert_best(answer, QUERY, memory.listed(), k)
     assert hit_ids(answer)[0] == "long"
     assert len(set(ids(answer.messages))) == k
@@ -144,6 +145,7 @@ def test_messages_in_the_prompt_take_no_place_and_do_not_come_back_as_neighbours
         top_k=4,
         message_range=window(2, 2),
         exclude_message_ids=[*nearest, "unknown", *nearest],
+        ranking=BY_COSINE,
     )
     model.assert_best(answer, QUERY, [m for m in everything if m.id not in nearest], 4)
     assert not set(ids(answer.messages)) & set(nearest)
@@ -157,10 +159,12 @@ def test_ten_thousand_excluded_ids_are_taken_and_one_more_is_refused(
 ) -> None:
     memory.learn(conversation(graded(5)))
     excluded = [f"unknown{i}" for i in range(9_999)] + ["m0"]
-    answer = memory.recall(QUERY, top_k=9, message_range=ALONE, exclude_message_ids=excluded)
+    answer = memory.recall(
+        QUERY, top_k=9, message_range=ALONE, exclude_message_ids=excluded, ranking=BY_COSINE
+    )
     model.assert_best(answer, QUERY, memory.listed()[1:], 9)
     with invalid("exclude_message_ids"):
-        memory.recall(QUERY, exclude_message_ids=[*excluded, "one-more"])
+        memory.recall(QUERY, exclude_message_ids=[*excluded, "one-more"], ranking=BY_COSINE)
 
 
 # TOPK-4 -----------------------------------------------------------------------------------------
@@ -197,7 +201,7 @@ def test_k_beyond_the_messages_gives_what_there_is(
     memory: Memory, model: Model, count: int, k: int
 ) -> None:
     memory.learn(conversation(graded(count)))
-    answer = memory.recall(QUERY, top_k=k, message_range=ALONE)
+    answer = memory.recall(QUERY, top_k=k, message_range=ALONE, ranking=BY_COSINE)
     model.assert_best(answer, QUERY, memory.listed(), count)
     assert len(answer.messages) == count
 
@@ -243,7 +247,7 @@ def hundred(sidecar: Sidecar) -> Memory:
 
 @pytest.mark.parametrize("k", [1, 4, 10, 50, 99, 100, 1000])
 def test_any_k_up_to_the_limit_is_given_in_full(hundred: Memory, model: Model, k: int) -> None:
-    answer = hundred.recall(QUERY, top_k=k, message_range=ALONE)
+    answer = hundred.recall(QUERY, top_k=k, message_range=ALONE, ranking=BY_COSINE)
     model.assert_best(answer, QUERY, hundred.listed(), k)
     assert len(answer.messages) == min(k, 100)
     assert answer.info.exact
@@ -260,10 +264,17 @@ def test_equal_scores_come_by_arrival_whatever_k(memory: Memory) -> None:
     memory.learn([said(f"{9 - i}", QUERY, at=NOON_NS - i) for i in range(10)])
     arrival = [f"{9 - i}" for i in range(10)]
     for k in range(1, 11):
-        assert hit_ids(memory.recall(QUERY, top_k=k, message_range=ALONE)) == arrival[:k]
+        assert (
+            hit_ids(memory.recall(QUERY, top_k=k, message_range=ALONE, ranking=BY_COSINE))
+            == arrival[:k]
+        )
 
 
 def test_a_replaced_message_keeps_its_place_among_equals(memory: Memory) -> None:
     memory.learn([said("a", "first words"), said("b", QUERY), said("c", QUERY)])
     assert memory.index([said("a", QUERY)]) == [REPLACED]
-    assert hit_ids(memory.recall(QUERY, top_k=3, message_range=ALONE)) == ["a", "b", "c"]
+    assert hit_ids(memory.recall(QUERY, top_k=3, message_range=ALONE, ranking=BY_COSINE)) == [
+        "a",
+        "b",
+        "c",
+    ]

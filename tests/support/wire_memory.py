@@ -95,6 +95,8 @@ def window(before: int, after: int) -> recall_pb2.MessageRange:
 
 
 ALONE = window(0, 0)
+BY_COSINE = recall_pb2.Ranking(mode=types_pb2.MODE_DENSE)
+"""The ranking that `Model` knows."""
 
 
 # Calls ------------------------------------------------------------------------------------------
