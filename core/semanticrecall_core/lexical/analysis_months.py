@@ -18,7 +18,7 @@ from .analysis_format import term_of
 from .analysis_languages import Language
 from .analysis_stems import stem
 
-DAYS_CACHED = 16_384
+DAYS_CACHED = 8_192
 _DAY_NS = 86_400_000_000_000
 
 # January first; several forms of a month with "|".

@@ -16,7 +16,7 @@ import Stemmer  # type: ignore[import-not-found]  # a C module without types
 
 from .analysis_languages import Language
 
-STEMS_CACHED = 32_768
+STEMS_CACHED = 16_384
 # A longer "word" is a code or a blob; it is taken as it is.
 WORD_CHARS_MAX = 48
 

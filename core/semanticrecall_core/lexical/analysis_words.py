@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from .analysis_stems import WORD_CHARS_MAX
 
-RUNS_CACHED = 32_768
+RUNS_CACHED = 16_384
 # Runs above this are data more than words: no whole, and only the parts that look like words.
 RUN_CHARS_MAX = 512
 RUN_CHARS_CACHED_MAX = 64
