@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -210,15 +211,18 @@ def test_one_write_larger_than_the_queue_still_passes(bench: Bench) -> None:
     assert bench.group.submit(adding("large"), size_bytes=10**9) == "large"
 
 
+@pytest.mark.parametrize("kind", ["notices", "lexical_notices"])
 @pytest.mark.parametrize("fault", [RuntimeError("listener"), SystemExit(1), OSError(5, "x")])
 def test_a_fault_in_the_listener_stops_the_store_and_nobody_waits_for_ever(
-    bench: Bench, fault: BaseException
+    bench: Bench, fault: BaseException, kind: str
 ) -> None:
     def bad_notice(_listener: object) -> None:
         raise fault
 
     def bad(_connection: apsw.Connection, _revision: int) -> Change[None]:
-        return Change(None, notices=(bad_notice,))
+        return Change(None, **{kind: (bad_notice,)})
+
+    bench.group.subscribe_lexical(bench.listener)
 
     held = bench.hold()
     futures = [bench.submit(op) for op in (adding("a"), bad, adding("b"))]
@@ -250,3 +254,31 @@ def test_an_operation_that_changed_nothing_costs_no_commit(bench: Bench) -> None
     result = bench.group.submit(lambda _connection, _revision: Change("same", changed=False))
     assert result == "same"
     assert (bench.commits, bench.journal.revision) == (0, 0)
+
+
+def test_a_next_operation_follows_those_that_wait_and_only_a_commit(bench: Bench) -> None:
+    def and_then(name: str, more: str) -> Callable[[apsw.Connection, int], Change[str]]:
+        def operation(connection: apsw.Connection, revision: int) -> Change[str]:
+            change = adding(name)(connection, revision)
+            return replace(change, next_operation=adding(more))
+
+        return operation
+
+    held = bench.hold()
+    first = bench.submit(and_then("first", "next"))
+    meanwhile = bench.submit(adding("meanwhile"))
+    bench.release()
+    for future in (first, meanwhile, held):
+        future.result(WAIT_S)
+    assert bench.group.submit(adding("later")) == "later"
+    assert bench.resources() == ["first", "meanwhile", "next", "later"]
+
+    def refused(_revision: int) -> None:
+        raise apsw.IOError("sync failed")
+
+    bench.journal.commit = refused
+    with pytest.raises(UnavailableError):
+        bench.group.submit(and_then("lost", "never"))
+    del bench.journal.commit
+    assert bench.group.submit(adding("last")) == "last"
+    assert bench.resources() == ["first", "meanwhile", "next", "later", "last"]

@@ -20,6 +20,7 @@ from semanticrecall_core.types.errors import (
 )
 from semanticrecall_core.types.values import ForgetTarget, ListQuery
 from semanticrecall_core.types.windows import WindowQuery
+from support import format_2
 from support.faulty_disk import FaultyDisk
 from support.message_stores import append, draft, embed, ids
 from support.recorded_commits import RecordedCommits
@@ -102,7 +103,8 @@ def _scenario_with_fault(home: Path, kind: type[apsw.Error], point: int) -> bool
     """Run the scenario with one fault; whether the fault was met."""
     disk = FaultyDisk()
     options = StoreOptions(vfs=disk.vfs_name)
-    store = open_store(home, generation="g", options=options)
+    analyser = WordAnalyser()
+    store = open_store(home, generation="g", analyser=analyser, options=options)
     calls, met = 0, False
 
     def failing(operation: str, _name: str) -> None:
@@ -130,12 +132,60 @@ def _scenario_with_fault(home: Path, kind: type[apsw.Error], point: int) -> bool
     disk.fault = None
     store.close()
     disk.unregister()
-    again = open_store(home, generation="g")
+    analyser.threads.clear()
+    again = open_store(home, generation="g", analyser=analyser)
     assert set(listed(again)) == acknowledged
+    assert again.load_lexical("u").seqs.size == len(acknowledged)
+    assert analyser.threads == []  # all were on record
     assert list(again.verify(None)) == []
     again.close()
     shutil.rmtree(home)
     return met
+
+
+@pytest.mark.parametrize("kind", [apsw.IOError, apsw.FullError])
+def test_a_fault_while_format_2_is_upgraded_leaves_one_that_can_be(
+    kind: type[apsw.Error], tmp_path: Path
+) -> None:
+    """Fail the first write or sync of the opening, then the second, until it passes."""
+    failures, failed = 0, True
+    while failed:
+        failed = _upgrade_with_fault(tmp_path / str(failures), kind, failures + 1)
+        failures += failed
+        assert failures < 100
+    assert failures > 2
+
+
+def _upgrade_with_fault(folder: Path, kind: type[apsw.Error], point: int) -> bool:
+    """Open a directory of format 2 with one fault; whether the opening failed."""
+    disk, home = FaultyDisk(), format_2.unpacked(folder)
+    options = StoreOptions(vfs=disk.vfs_name)
+    calls, refused = 0, False
+
+    def failing(operation: str, _name: str) -> None:
+        nonlocal calls
+        calls += operation in WRITES
+        if calls >= point and not refused:
+            raise kind("injected")
+
+    disk.fault = failing
+    try:
+        store = open_store(home, generation=format_2.GENERATION, options=options)
+    except (UnavailableError, ResourceExhaustedError):
+        refused = True
+    else:
+        disk.fault = None
+        store.close()
+    disk.fault = None
+    disk.unregister()
+    again = open_store(home, generation=format_2.GENERATION, analyser=WordAnalyser())
+    for resource, drafts in format_2.CONTENT.items():
+        assert ids(again.get(resource, [one.id for one in drafts])) == [one.id for one in drafts]
+        to_embed = sum(one.embeddable for one in drafts)
+        assert again.load_lexical(resource).seqs.size == to_embed
+    assert list(again.verify(None)) == []
+    again.close()
+    return refused
 
 
 # -- a full disk ------------------------------------------------------------------------------
