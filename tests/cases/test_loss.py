@@ -167,7 +167,7 @@ NEWS: dict[str, dict[str, Any]] = {
 def assert_only_the_new_text(memory: Memory, model: Model) -> None:
     """Neither query finds the old text; both find the new one with its own score."""
     for query in ("Acme", "Beta Corp", OLD, NEW):
-        answer = memory.recall(query, top_k=5)
+        answer = memory.recall(query, top_k=5, ranking=BY_COSINE)
         assert [m.message.text for m in answer.messages] == [NEW]
         assert "Acme" not in answer.context_text
         model.assert_best(answer, query, [said("m", NEW)], 5)
@@ -250,7 +250,7 @@ def test_an_edit_that_overtakes_its_first_embedding_wins(
     gate.release.set()
     eventually(lambda: is_settled(memory))
     for query in (old, new, "Acme", "Beta"):
-        answer = memory.recall(query, top_k=5)
+        answer = memory.recall(query, top_k=5, ranking=BY_COSINE)
         model.assert_best(answer, query, [said("m", new)], 5)
         assert [m.message.text for m in answer.messages] == [new]
     assert memory.stats().vectors == 1
@@ -271,16 +271,16 @@ def test_the_tail_of_a_long_message_is_gone_when_it_becomes_short(
         memory = server.sidecar.memory("u")
         memory.learn([said("m", long)])
         assert memory.stats().vectors == chunks
-        found = memory.recall(TAIL, explain=True)
+        found = memory.recall(TAIL, explain=True, ranking=BY_COSINE)
         assert hits(found)[0].explain.chunk == chunks - 1
         assert memory.index([said("m", "short note")]) == [REPLACED]
         assert memory.stats().vectors == 1
     with start(tmp_path) as server:
         memory = server.sidecar.memory("u")
-        answer = memory.recall(TAIL, explain=True)
+        answer = memory.recall(TAIL, explain=True, ranking=BY_COSINE)
         model.assert_best(answer, TAIL, [said("m", "short note")], 4)
         assert hits(answer)[0].explain.chunks == 1
-        assert list(memory.recall(TAIL, threshold=0.4).messages) == []
+        assert list(memory.recall(TAIL, threshold=0.4, ranking=BY_COSINE).messages) == []
 
 
 # LOSS-6 -----------------------------------------------------------------------------------------
@@ -304,7 +304,10 @@ def test_what_follows_a_deletion_takes_nobodys_place(
         memory.learn([said("e", texts["e"], at=NOON_NS)])
         assert_each_is_itself(memory, texts, [*here, "e"])
         model.assert_best(
-            memory.recall("song", top_k=9, message_range=ALONE), "song", memory.listed(), 9
+            memory.recall("song", top_k=9, message_range=ALONE, ranking=BY_COSINE),
+            "song",
+            memory.listed(),
+            9,
         )
 
 

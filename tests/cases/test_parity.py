@@ -57,6 +57,7 @@ from support.fake_embedder import FakeEmbedder
 from support.wire_memory import (
     ALONE,
     ASSISTANT,
+    BY_COSINE,
     DEADLINE_SECONDS,
     INDEXED,
     NOON_NS,
@@ -322,19 +323,19 @@ def test_every_change_of_a_message_reaches_its_vectors_before_it_answers(
     memory: Memory, model: Model, change: Callable[[Memory], object], messages: int, vectors: int
 ) -> None:
     memory.learn(conversation(["kite over the bay", "kite two", "three"]))
-    assert hit_ids(memory.recall("kite over the bay", top_k=1)) == ["m0"]
+    assert hit_ids(memory.recall("kite over the bay", top_k=1, ranking=BY_COSINE)) == ["m0"]
     change(memory)
     stats = memory.stats()
     assert (stats.messages, stats.vectors, stats.pending) == (messages, vectors, 0)
     searchable = [m for m in memory.listed() if m.role == USER]
-    answer = memory.recall("kite over the bay", top_k=9, message_range=ALONE)
+    answer = memory.recall("kite over the bay", top_k=9, message_range=ALONE, ranking=BY_COSINE)
     model.assert_best(answer, "kite over the bay", searchable, 9)
 
 
 def test_a_thread_given_away_is_found_by_its_new_owner_alone(memory: Memory, model: Model) -> None:
     heir = memory.sidecar.memory(f"{memory.resource_id}-heir")
     memory.learn(conversation(["kite over the bay", "kite two"]))
-    before = memory.recall("kite over the bay", top_k=2, message_range=ALONE)
+    before = memory.recall("kite over the bay", top_k=2, message_range=ALONE, ranking=BY_COSINE)
     assert memory.transfer("t", heir.resource_id) == 2
     after = heir.recall("kite over the bay", top_k=2, message_range=ALONE)
     assert hit_ids(after) == hit_ids(before)

@@ -132,11 +132,11 @@ def test_a_query_that_fits_is_not_called_cut(memory: Memory, model: Model) -> No
     memory.learn(conversation(OTHER_MATTERS))
     fits, too_long = " ".join(["train"] * 64), " ".join(["train"] * 65)
     for query, cut in ((fits, False), (too_long, True), ("train", False)):
-        answer = memory.recall(query, top_k=8, message_range=ALONE)
+        answer = memory.recall(query, top_k=8, message_range=ALONE, ranking=BY_COSINE)
         assert answer.info.query_truncated is cut
         assert hit_ids(answer)[0] == "m1"
         assert answer.info.query_tokens == min(len(query.split()), 64) + 2
-    long = memory.recall(too_long, top_k=1, message_range=ALONE)
+    long = memory.recall(too_long, top_k=1, message_range=ALONE, ranking=BY_COSINE)
     model.assert_best(long, fits, memory.listed(), 1)
 
 
@@ -367,7 +367,7 @@ def test_the_first_part_of_a_reply_is_found_when_sent_as_one_message(
     parts = ["First I will check the lighthouse archive.", "Final short answer"]
     memory.learn([said("reply", "\n".join(parts), role=ASSISTANT), *conversation(OTHER_MATTERS)])
     for part in parts:
-        answer = memory.recall(part, top_k=1, message_range=ALONE)
+        answer = memory.recall(part, top_k=1, message_range=ALONE, ranking=BY_COSINE)
         assert hit_ids(answer) == ["reply"]
         model.assert_best(answer, part, memory.listed(), 1)
 

@@ -102,7 +102,7 @@ def test_a_thousand_nearer_messages_of_another_resource_take_no_place(
     crowd: Memory, memory: Memory, model: Model
 ) -> None:
     memory.learn(conversation(graded(10)))
-    answer = memory.recall(QUERY, top_k=5, message_range=ALONE)
+    answer = memory.recall(QUERY, top_k=5, message_range=ALONE, ranking=BY_COSINE)
     model.assert_best(answer, QUERY, memory.listed(), 5)
     assert answer.info.candidates == 10
     assert crowd.stats().messages == NEAR + 10
@@ -185,10 +185,10 @@ def test_where_the_nearest_message_went_the_next_best_takes_its_place(
     memory.sidecar.memory("elsewhere").forget(everything=True)
     memory.learn([said("nearest", QUERY, at=NOON_NS - 1)], thread="going")
     memory.learn(conversation(graded(6)))
-    assert hit_ids(memory.recall(QUERY, top_k=1)) == ["nearest"]
+    assert hit_ids(memory.recall(QUERY, top_k=1, ranking=BY_COSINE)) == ["nearest"]
     go(memory)
     for k in (1, 3):
-        answer = memory.recall(QUERY, top_k=k, message_range=ALONE)
+        answer = memory.recall(QUERY, top_k=k, message_range=ALONE, ranking=BY_COSINE)
         model.assert_best(answer, QUERY, memory.listed("t"), k)
 
 
