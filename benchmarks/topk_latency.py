@@ -249,6 +249,21 @@ def _modes_at(size: int, config: Config) -> tuple[Point, Point]:
     return hybrid, replace(hybrid, mode="dense")
 
 
+def _by_mode(config: Config) -> Chart:
+    return Chart(
+        name="topk-p50-by-mode",
+        title=f"A new query, p50, top_k {config.centre_top_k}, one call in flight",
+        table=TABLE,
+        x="resource_messages",
+        y="p50_ms",
+        by=("mode",),
+        x_label="messages of the resource",
+        y_label="p50, ms",
+        x_log=True,
+        only={"top_k": config.centre_top_k, "scope": "resource", "in_flight": 1},
+    )
+
+
 def _charts(config: Config) -> list[Chart]:
     centre = {"top_k": config.centre_top_k, "scope": "resource", "mode": "hybrid"}
     by_size = [
@@ -295,18 +310,6 @@ def _charts(config: Config) -> list[Chart]:
         x_log=True,
         only={"top_k": config.centre_top_k, "in_flight": 1, "mode": "hybrid"},
     )
-    by_mode = Chart(
-        name="topk-p50-by-mode",
-        title=f"A new query, p50, top_k {config.centre_top_k}, one call in flight",
-        table=TABLE,
-        x="resource_messages",
-        y="p50_ms",
-        by=("mode",),
-        x_label="messages of the resource",
-        y_label="p50, ms",
-        x_log=True,
-        only={"top_k": config.centre_top_k, "scope": "resource", "in_flight": 1},
-    )
     throughput = Chart(
         name="topk-throughput-by-in-flight",
         title=f"New queries a second, top_k {config.centre_top_k}, by messages of the resource",
@@ -319,7 +322,7 @@ def _charts(config: Config) -> list[Chart]:
         x_log=True,
         only=centre,
     )
-    return [*by_size, by_top_k, by_scope, by_mode, throughput]
+    return [*by_size, by_top_k, by_scope, _by_mode(config), throughput]
 
 
 def _result(config: Config, asked: dict[Point, _Asked], same: int) -> Result:
