@@ -51,7 +51,11 @@ class PlainTokenizer:
 
 
 class Assembling:
-    """A record, and the answers that are put together of it."""
+    """A record, and the answers that are put together of it.
+
+    Attributes:
+        resource: whose messages are added and answered with.
+    """
 
     def __init__(
         self, directory: Path, tokenizer: PlainTokenizer, bytes_max: int = 3 * 2**20
@@ -59,6 +63,7 @@ class Assembling:
         self.tokenizer = tokenizer
         self.store = open_store(directory, generation="g")
         self.bytes_max = bytes_max
+        self.resource = "u"
         embedder = SimpleNamespace(
             count_tokens=tokenizer.count_tokens, cut_to_tokens=tokenizer.cut_to_tokens
         )
@@ -66,7 +71,7 @@ class Assembling:
         self.info = RecallInfo(RecallQuery("u", "x").scope)
 
     def add(self, *drafts: MessageDraft) -> None:
-        self.store.append("u", drafts, CallBudget.of_seconds(30))
+        self.store.append(self.resource, drafts, CallBudget.of_seconds(30))
 
     def answer(
         self,
@@ -76,14 +81,14 @@ class Assembling:
         **fields: object,
     ) -> Assembled:
         """The answer with these messages as hits, best first; `info` is that of the last."""
-        query = RecallQuery("u", "x", **fields)  # type: ignore[arg-type]
+        query = RecallQuery(self.resource, "x", **fields)  # type: ignore[arg-type]
         found = tuple(
             Hit(message.seq, message.revision, 1.0 / rank, 1.0 / rank, 0, 1)
-            for rank, message in enumerate(self.store.get("u", hits), 1)
+            for rank, message in enumerate(self.store.get(self.resource, hits), 1)
         )
         windows = self.store.windows(
             WindowQuery(
-                "u",
+                self.resource,
                 tuple((hit.seq, hit.revision) for hit in found),
                 query.before,
                 query.after,
