@@ -97,10 +97,7 @@ def selected(
     barred_recent = _recency_of(query, barred, span, now_ns)
     ranks = _ranks(candidates, recent, barred, barred_recent)
     excluded = _excluded(query, candidates, recent, chosen, ranks)
-    excluded += [
-        Excluded(barred.hit(at, float(barred_recent[at])), ExcludedReason.CONDITIONS, rank)
-        for at, rank in enumerate(ranks[len(candidates) :].tolist())
-    ][:EXCLUDED_MAX]
+    excluded += _barred(barred, barred_recent, ranks[len(candidates) :])
     excluded.sort(key=lambda one: one.rank)
     hit_ranks = tuple(int(ranks[at]) for at in chosen.positions.tolist() if passing[at])
     return Selection(hits, hit_ranks, tuple(excluded[:EXCLUDED_MAX]), reached)
@@ -191,3 +188,11 @@ def _excluded(
         if len(found) == EXCLUDED_MAX:
             break
     return found
+
+
+def _barred(barred: Candidates, recent: WideRows, ranks: IntColumn) -> list[Excluded]:
+    """The best that the conditions do not allow."""
+    return [
+        Excluded(barred.hit(at, float(recent[at])), ExcludedReason.CONDITIONS, int(ranks[at]))
+        for at in np.argsort(ranks)[:EXCLUDED_MAX].tolist()
+    ]

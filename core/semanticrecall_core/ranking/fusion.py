@@ -112,7 +112,7 @@ def fused(match: LexicalMatch, near: Cosines | None, weights: Weights) -> FusedP
     lexical = weights.lexical * _z(match.context, match.context_mean, match.context_std)
     author = weights.author * match.names_author.astype(np.float64)
     handed_over = weights.neighbour * _of_question_before(match, dense + lexical + author)
-    return FusedParts(*(part.mean(axis=0) for part in (dense, lexical, handed_over, author)))
+    return FusedParts(*(_mean(part) for part in (dense, lexical, handed_over, author)))
 
 
 def best_first(relevance: WideRows, seqs: IntColumn) -> IntColumn:
@@ -123,6 +123,14 @@ def best_first(relevance: WideRows, seqs: IntColumn) -> IntColumn:
 def _z(values: FloatRows, mean: FloatRows, std: FloatRows) -> WideRows:
     wide, middle, unit = (column.astype(np.float64) for column in (values, mean, std))
     return (wide - middle[:, np.newaxis]) / unit[:, np.newaxis]
+
+
+def _mean(of_phrasings: WideRows) -> WideRows:
+    if len(of_phrasings) == 1:  # nearly always, and the mean of one costs as much as of many
+        alone: WideRows = of_phrasings[0]
+        return alone
+    mean: WideRows = of_phrasings.mean(axis=0)
+    return mean
 
 
 def _of_question_before(match: LexicalMatch, alone: WideRows) -> WideRows:
