@@ -56,7 +56,9 @@ class Placed:
                 assert taken.get(place + distance, thread) == thread
 
 
-def columns(messages: list[Message]) -> tuple[NDArray[np.int64], ...]:
+def columns(
+    messages: list[Message],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Threads, times and seqs."""
     array = np.array(messages, np.int64).reshape(-1, 3)
     return array[:, 0].copy(), array[:, 1].copy(), array[:, 2].copy()
