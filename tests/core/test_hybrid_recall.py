@@ -404,3 +404,29 @@ def test_words_are_read_ahead_at_a_start(tmp_path: Path) -> None:
 def test_warming_up_leaves_nothing_of_nobody(running: HybridRunning) -> None:
     running.engine.warm_up("hello", CallBudget.of_seconds(30.0))
     assert running.lexical.partitions_loaded() == 0
+
+
+def test_more_messages_than_are_looked_at(running: HybridRunning) -> None:
+    """Of many, as many hits as are asked for; what is known to be exact says so."""
+    running.add(*(draft(f"m{n}", f"tea {n}", thread_id=f"t{n}") for n in range(420)))
+    for mode in MODES:
+        answer = running.recall("tea", mode=mode, top_k=40, **BARE)
+        assert len(hits(answer)) == 40
+        assert answer.info.candidates == 420
+        assert answer.info.exact is (mode is Mode.DENSE)
+        few = running.recall("tea 7", mode=mode, top_k=1, **BARE)
+        assert hit_ids(few) == ["m7"]
+    assert running.recall("7", mode=Mode.LEXICAL, top_k=1).info.exact
+    aged = running.recall("tea", mode=Mode.DENSE, top_k=1, recency_weight=0.1)
+    assert not aged.info.exact
+
+
+def test_the_best_score_is_that_of_all_where_there_is_a_threshold(running: HybridRunning) -> None:
+    """Ranked by is the query without its name; the nearest message to the name is far down."""
+    far = [draft(f"m{n}", f"tea {n}", author="Ottilie", thread_id=f"t{n}") for n in range(130)]
+    running.add(*far, draft("name", "Ottilie Ottilie", thread_id="n", author="Max"))
+    query = "Ottilie Ottilie Ottilie tea"
+    right = cosine(query, "Ottilie Ottilie")
+    assert right > max(cosine(query, f"tea {n}") for n in range(130))
+    answer = running.recall(query, top_k=3, threshold=-1.0, **BARE)
+    assert answer.info.best_score == pytest.approx(right, abs=1e-6)

@@ -207,3 +207,29 @@ def test_a_hit_that_changes_without_pause_is_told(running: HybridRunning) -> Non
     assert hit_ids(answer) == []
     assert answer.excluded[0].reason is ExcludedReason.CHANGED
     assert answer.excluded[0].message is None
+
+
+def test_what_conditions_keep_out_has_the_rank_that_recency_gives_it(
+    running: HybridRunning,
+) -> None:
+    now_ns = 1_700_000_000 * 10**9
+    day_ns = 86_400 * 10**9
+    running.set_clock(now_ns)
+    for id, role, age in (
+        ("old", Role.USER, 70),
+        ("new", Role.TOOL, 1),
+        ("newer", Role.USER, 0),
+        ("older", Role.TOOL, 90),
+    ):
+        time_ns = now_ns - age * day_ns
+        running.add(draft(id, "tea", thread_id=id, role=role, create_time_ns=time_ns))
+    for mode in MODES:
+        asked = {"recency_weight": 0.5, "roles": frozenset({Role.USER}), "explain": True}
+        answer = running.recall("tea", mode=mode, top_k=1, **asked, **BARE)
+        assert hit_ids(answer) == ["newer"]
+        told = [(e.message.id, e.reason, e.rank) for e in answer.excluded if e.message is not None]
+        assert told == [
+            ("new", ExcludedReason.CONDITIONS, 2),
+            ("old", ExcludedReason.TOP_K, 3),
+            ("older", ExcludedReason.CONDITIONS, 4),
+        ]
