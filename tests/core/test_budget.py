@@ -2,150 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from semanticrecall_core.ranking.budget import Choice, Taken, take_what_fits
 from semanticrecall_core.ranking.context import CUT
 from semanticrecall_core.types.errors import CancelledError
 from semanticrecall_core.types.recalling import ContextFormat, ExcludedReason, GroupState
 from semanticrecall_core.types.values import CallBudget, MessageDraft, Role
-from support.assembled_answers import Assembling, PlainTokenizer, counted
-
-# ---- which messages are taken ----
-
-
-class _Sizes:
-    """A room of one number."""
-
-    def __init__(self, sizes: Sequence[int], limit: int) -> None:
-        self._sizes = sizes
-        self._limit = self._left = limit
-
-    def take(self, seqs: Sequence[int]) -> bool:
-        size = sum(self._sizes[seq] for seq in seqs)
-        if size > self._left:
-            return False
-        self._left -= size
-        return True
-
-    def fits_alone(self, seq: int) -> bool:
-        return self._sizes[seq] <= self._limit
-
-
-def _rule(choice: Choice, sizes: Sequence[int], limit: int) -> set[int]:
-    """The rule, with everything summed anew at each step; {-1} and the hit: it is to be cut."""
-
-    def fits(more: set[int]) -> bool:
-        return sum(sizes[seq] for seq in answer | more) <= limit
-
-    answer: set[int] = set()
-    for hit in choice.hits:
-        group = set(choice.groups.get(hit, ()))
-        alone = {other for other in group if other in answer and other in choice.hits}
-        is_absent = bool(alone - {hit}) and not group <= answer
-        is_absent |= any(
-            sizes[other] > limit
-            for other in choice.hits[: choice.hits.index(hit)]
-            if other in group
-        )
-        if group and not is_absent and fits(group):
-            answer |= group
-        elif fits({hit}):
-            answer |= {hit}
-        elif sizes[hit] <= limit:
-            return answer
-        elif hit == choice.hits[0]:
-            return {-1, hit}
-    split = [
-        set(group) for group in choice.groups.values() if set(group) & set(choice.hits) - answer
-    ]
-    split += [
-        set(group)
-        for group in choice.groups.values()
-        if set(group) & answer and not set(group) <= answer
-    ]
-    for hit in choice.hits:
-        if hit not in answer:
-            continue
-        before, after = (list(side) for side in choice.windows.get(hit, ((), ())))
-        for step in range(max(len(before), len(after))):
-            for side in (before, after):
-                if step >= len(side) or side[step] in answer:
-                    continue
-                unit = set(choice.groups.get(side[step], (side[step],)))
-                if unit in split or not fits(unit):
-                    del side[step:]
-                else:
-                    answer |= unit
-    return answer
-
-
-@st.composite
-def _choices(draw: st.DrawFn) -> tuple[Choice, list[int], int]:
-    """One thread; hits, windows of one or two steps and groups of neighbours in it."""
-    count = draw(st.integers(1, 14))
-    hits = tuple(draw(st.permutations(range(count)))[: draw(st.integers(1, min(6, count)))])
-    reach = draw(st.integers(0, 3))
-    seqs = list(range(count))
-    windows = {
-        hit: (seqs[max(0, hit - reach) : hit][::-1], seqs[hit + 1 : hit + 1 + reach])
-        for hit in hits
-    }
-    groups: dict[int, tuple[int, ...]] = {}
-    start = 0
-    while start < count:
-        length = draw(st.integers(1, 4))
-        members = tuple(seqs[start : start + length])
-        if len(members) > 1 and draw(st.booleans()):
-            groups.update(dict.fromkeys(members, members))
-        start += length
-    sizes = draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
-    return Choice(hits, groups, windows), sizes, draw(st.integers(1, 40))
-
-
-@given(_choices())
-def test_what_is_taken_is_what_the_rule_says(asked: tuple[Choice, list[int], int]) -> None:
-    choice, sizes, limit = asked
-    taken = take_what_fits(choice, _Sizes(sizes, limit))
-    expected = _rule(choice, sizes, limit)
-    assert taken == Taken(frozenset(expected - {-1}), best_is_too_large=-1 in expected)
-
-
-@given(_choices())
-def test_no_budget_is_exceeded_and_no_order_broken(asked: tuple[Choice, list[int], int]) -> None:
-    choice, sizes, limit = asked
-    taken = take_what_fits(choice, _Sizes(sizes, limit))
-    if taken.best_is_too_large:
-        assert taken.seqs == {choice.hits[0]}
-        assert sizes[choice.hits[0]] > limit
-        return
-    assert sum(sizes[seq] for seq in taken.seqs) <= limit
-    # A lower hit may come with the group of a higher one.
-    with_higher = {
-        member
-        for rank, hit in enumerate(choice.hits)
-        for member in choice.groups.get(hit, ())
-        if hit in taken.seqs and member in choice.hits[rank + 1 :] and member in taken.seqs
-    }
-    there = [
-        hit in taken.seqs for hit in choice.hits if sizes[hit] <= limit and hit not in with_higher
-    ]
-    assert there == sorted(there, reverse=True)
-    for group in set(choice.groups.values()):
-        present = taken.seqs & set(group)
-        assert present == set(group) or present <= set(choice.hits)
-    if not all(there):  # context made room first
-        with_groups = {m for hit in choice.hits for m in choice.groups.get(hit, (hit,))}
-        assert taken.seqs <= with_groups
-
-
-# ---- answers ----
+from support.assembled_answers import Assembling, PlainTokenizer, assert_within_tokens, counted
 
 
 @pytest.fixture(params=[0, 60], ids=["additive", "superadditive"])
@@ -175,14 +41,6 @@ def _ids(answer: object) -> list[str]:
     return [recalled.message.id for recalled in answer.messages]  # type: ignore[attr-defined]
 
 
-def _check_budget(answers: Assembling, answer: object, tokens_max: int) -> None:
-    """The promise, and that `info` tells the true counts."""
-    messages, text = answer.messages, answer.context_text  # type: ignore[attr-defined]
-    of = answers.tokenizer.of
-    assert answers.info.tokens == sum(of(counted(m.message)) for m in messages) <= tokens_max
-    assert answers.info.context_tokens == of(text) <= tokens_max
-
-
 @pytest.mark.parametrize("style", list(ContextFormat))
 def test_every_budget_is_kept_and_more_never_shows_less(
     answers: Assembling, style: ContextFormat
@@ -196,7 +54,7 @@ def test_every_budget_is_kept_and_more_never_shows_less(
         answer = answers.answer(
             *hits, before=2, after=2, tokens_max=tokens_max, context_format=style
         )
-        _check_budget(answers, answer, tokens_max)
+        assert_within_tokens(answers, answer, tokens_max)
         assert _ids(answer)
         ranked = sorted((m for m in answer.messages if m.rank), key=lambda m: m.rank)
         assert [m.message.id for m in ranked] == list(hits[: len(ranked)])
@@ -255,7 +113,7 @@ def test_a_neighbour_without_room_ends_its_side_alone(answers: Assembling) -> No
     assert _ids(answer) == ["m3", "m4", "m5"]
     assert answers.info.messages_dropped_for_tokens == 2
     assert "result" not in answer.context_text
-    _check_budget(answers, answer, 1000)
+    assert_within_tokens(answers, answer, 1000)
 
 
 def test_a_hit_larger_than_the_budget_is_passed_over(answers: Assembling) -> None:
@@ -284,7 +142,7 @@ def test_the_best_hit_is_cut_where_it_alone_is_larger(
         _draft("m2", "small"),
     )
     answer = answers.answer("m1", "m2", tokens_max=tokens_max, context_format=style)
-    _check_budget(answers, answer, tokens_max)
+    assert_within_tokens(answers, answer, tokens_max)
     (best,) = answer.messages
     message = best.message
     assert best.text_cut
@@ -312,7 +170,7 @@ def test_a_hit_too_large_for_the_context_alone_is_cut_there_alone(tmp_path: Path
     assert not best.text_cut
     assert CUT in answer.context_text
     assert answers.info.messages_dropped_for_tokens == 2
-    _check_budget(answers, answer, 200)
+    assert_within_tokens(answers, answer, 200)
     answers.store.close()
 
 
@@ -322,120 +180,6 @@ def test_a_budget_too_small_for_any_context_still_fills_with_messages(answers: A
     assert _ids(answer) == ["m1", "m5"]
     assert answer.context_text == ""
     assert answers.info.messages_dropped_for_tokens == 1  # it is not in the context
-
-
-@st.composite
-def _histories(draw: st.DrawFn) -> tuple[list[list[tuple[int, str]]], list[str], dict[str, int]]:
-    """Threads of messages (words, group), hits by id, and what is asked for."""
-    threads: list[list[tuple[int, str]]] = []
-    for thread in range(draw(st.integers(1, 3))):
-        sizes = draw(st.lists(st.integers(0, 6), min_size=1, max_size=10))
-        groups = draw(
-            st.lists(
-                st.sampled_from(["", "", f"g{thread}", f"h{thread}"]),
-                min_size=len(sizes),
-                max_size=len(sizes),
-            )
-        )
-        threads.append(list(zip(sizes, groups, strict=True)))
-    ids = [f"{t}-{n}" for t, thread in enumerate(threads) for n in range(len(thread))]
-    hits = draw(st.lists(st.sampled_from(ids), min_size=1, max_size=6, unique=True))
-    asked = {
-        "before": draw(st.integers(0, 3)),
-        "after": draw(st.integers(0, 3)),
-        "tokens_max": draw(st.integers(1, 40)),
-    }
-    return threads, hits, asked
-
-
-def _choice_of(
-    threads: list[list[tuple[int, str]]], hits: list[str], before: int, after: int
-) -> tuple[Choice, list[int], list[str], set[int]]:
-    """What there is to take, numbered in answer order, and what may be in the answer at all."""
-    ids = [f"{t}-{n}" for t, thread in enumerate(threads) for n in range(len(thread))]
-    sizes = [size for thread in threads for size, _ in thread]
-    numbers = {id: number for number, id in enumerate(ids)}
-    windows: dict[int, tuple[list[int], list[int]]] = {}
-    around: set[int] = set()
-    for hit in hits:
-        thread, place = map(int, hit.split("-"))
-        first = numbers[f"{thread}-0"]
-        end = first + len(threads[thread])
-        here = first + place
-        windows[here] = (
-            list(range(max(first, here - before), here))[::-1],
-            list(range(here + 1, min(end, here + 1 + after))),
-        )
-        around |= {here, *windows[here][0], *windows[here][1]}
-    groups: dict[int, tuple[int, ...]] = {}
-    for t, thread in enumerate(threads):
-        for name in {group for _, group in thread if group}:
-            members = tuple(numbers[f"{t}-{n}"] for n, (_, g) in enumerate(thread) if g == name)
-            if around & set(members):
-                groups.update(dict.fromkeys(members, members))
-                around |= set(members)
-    return Choice(tuple(numbers[hit] for hit in hits), groups, windows), sizes, ids, around
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Assembling]:
-    made = Assembling(tmp_path_factory.mktemp("shared") / "data", PlainTokenizer())
-    yield made
-    made.store.close()
-
-
-@given(_histories())
-def test_answers_are_those_of_the_rule(
-    shared: Assembling,
-    asked: tuple[list[list[tuple[int, str]]], list[str], dict[str, int]],
-) -> None:
-    threads, hits, fields = asked
-    choice, sizes, ids, around = _choice_of(threads, hits, fields["before"], fields["after"])
-    shared.resource = uuid.uuid4().hex
-    shared.add(
-        *(
-            MessageDraft(
-                f"{t}-{n}",
-                f"t{t}",
-                Role.USER,
-                text="word " * size,
-                create_time_ns=(1000 * t + n) * 10**9,
-                group_id=group,
-            )
-            for t, thread in enumerate(threads)
-            for n, (size, group) in enumerate(thread)
-        )
-    )
-    answer = shared.answer(*hits, context_format=ContextFormat.NONE, **fields)
-    expected = _rule(choice, sizes, fields["tokens_max"])
-    is_cut = -1 in expected
-    expected -= {-1}
-    assert _ids(answer) == [ids[number] for number in sorted(expected)]
-    for recalled in answer.messages:
-        number = ids.index(recalled.message.id)
-        group = choice.groups.get(number)
-        assert recalled.group_state == (
-            GroupState.NO_GROUP
-            if group is None
-            else GroupState.WHOLE
-            if set(group) <= expected
-            else GroupState.HIT_ONLY
-        )
-        assert bool(recalled.rank) == (recalled.message.id in hits)
-    ranks = sorted((m.rank, hits.index(m.message.id)) for m in answer.messages if m.rank)
-    assert [rank for rank, _ in ranks] == list(range(1, len(ranks) + 1))
-    assert [place for _, place in ranks] == sorted(place for _, place in ranks)
-    broken = [
-        threads[int(ids[group[0]].split("-")[0])][int(ids[group[0]].split("-")[1])][1]
-        for group in set(choice.groups.values())
-        if not set(group) <= expected
-    ]
-    assert sorted(shared.info.absent_group_ids) == sorted(broken)
-    assert shared.info.messages_dropped_for_tokens == len(around - expected) + is_cut
-    assert shared.info.messages_dropped == 0
-    _check_budget(shared, answer, fields["tokens_max"])
-    left = [ids.index(one.message.id) for one in answer.left_out if one.message]
-    assert left == [number for number in choice.hits if number not in expected]
 
 
 # ---- groups ----

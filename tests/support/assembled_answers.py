@@ -106,3 +106,10 @@ def counted(message: object) -> str:
     """What of a message counts, as recall.proto says."""
     author, text = message.author, message.text  # type: ignore[attr-defined]
     return f"{author}: {text}" if author else text
+
+
+def assert_within_tokens(answers: Assembling, answer: Assembled, tokens_max: int) -> None:
+    """The promise, and that `info` tells the true counts."""
+    of = answers.tokenizer.of
+    assert answers.info.tokens == sum(of(counted(m.message)) for m in answer.messages) <= tokens_max
+    assert answers.info.context_tokens == of(answer.context_text) <= tokens_max
