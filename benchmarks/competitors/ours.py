@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from benchmarks import processes, store_builder
 from benchmarks.competitors.port import EmbedsTexts, Found, Rows, Setup
-from semanticrecall import ContextFormat, IndexResult, Message, RecallClient, Status, Wait, user
+from semanticrecall import (
+    ContextFormat,
+    IndexResult,
+    Message,
+    Mode,
+    RecallClient,
+    Status,
+    Wait,
+    user,
+)
 from semanticrecall.values import RecallOptions
 from semanticrecall_core.embedding.encoder_model import EncoderModel
 from semanticrecall_core.embedding.provision import find_model
