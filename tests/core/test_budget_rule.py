@@ -142,9 +142,9 @@ def _choice_of(
         )
         around |= {here, *windows[here][0], *windows[here][1]}
     groups: dict[int, tuple[int, ...]] = {}
-    for t, thread in enumerate(threads):
-        for name in {group for _, group in thread if group}:
-            members = tuple(numbers[f"{t}-{n}"] for n, (_, g) in enumerate(thread) if g == name)
+    for t, messages in enumerate(threads):
+        for name in {group for _, group in messages if group}:
+            members = tuple(numbers[f"{t}-{n}"] for n, (_, g) in enumerate(messages) if g == name)
             if around & set(members):
                 groups.update(dict.fromkeys(members, members))
                 around |= set(members)

@@ -140,6 +140,8 @@ class TokenBudget:
             return recalled
         head = f"{message.author}: " if message.author else ""
         text = self._beginning(counted, tokens_max)[len(head) :]
+        if text == message.text:  # its slices had more tokens than the whole
+            return recalled
         if has_visible_text(text):
             return self._with_text(recalled, text, message.author)
         # The author's name leaves no room for a word of the text.
