@@ -75,6 +75,10 @@ texts = st.lists(st.tuples(st.one_of(plain, plain, words), spaces), max_size=120
     lambda pairs: "".join(word + space for word, space in pairs)
 )
 
+long_texts = st.lists(
+    st.tuples(plain, st.sampled_from([" "] * 8 + ["  ", ", ", "\n"])), min_size=60, max_size=120
+).map(lambda pairs: "".join(word + space for word, space in pairs))
+
 
 def own_count(name: str, text: str) -> int:
     """The tokenizer's own count of a text as it is embedded, encoded at once."""
@@ -93,7 +97,7 @@ def has_good_places(text: str) -> bool:
     return all(after - before < 60 for before, after in pairwise(ends))
 
 
-@given(names, texts)
+@given(names, st.one_of(texts, long_texts))
 def test_the_count_is_the_tokenizers_own(name: str, text: str) -> None:
     (count,) = count_tokens(TOKENIZERS[name], [text])
     if has_good_places(text) or len(text) <= TOKENIZERS[name].slice_chars:
@@ -110,7 +114,7 @@ def test_any_text_at_all_is_counted_nearly(name: str, text: str) -> None:
     assert abs(counts[0] - own_count(name, text)) <= slack
 
 
-@given(names, st.one_of(texts, st.text(max_size=400)), st.integers(-1, 300))
+@given(names, st.one_of(texts, long_texts, st.text(max_size=400)), st.integers(-1, 300))
 def test_a_cut_text_begins_the_text_and_has_no_more_tokens(
     name: str, text: str, tokens_max: int
 ) -> None:
