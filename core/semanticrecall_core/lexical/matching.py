@@ -123,40 +123,58 @@ def _rows(
     view: View, candidates: PlaceColumn, phrasings: list[_Phrasing], matched: int
 ) -> LexicalMatch:
     """The answer with these candidates and their neighbours, by seq."""
-    chosen = np.zeros(view.end, np.bool_)
-    chosen[candidates] = True
-    given = chosen.copy()
-    given[candidates - 1] = True
-    given[candidates + 1] = True
-    given &= view.frame().here
-    places = np.flatnonzero(given)
+    candidates = _ascending(candidates)
+    places = _ascending(np.concatenate([candidates - 1, candidates, candidates + 1]))
+    places = places[view.frame().here[places]]
+    is_candidate = np.zeros(len(places), np.bool_)
+    is_candidate[np.searchsorted(places, candidates)] = True
     seqs, revisions, times_ns, asks, authors = view.columns_at(
         places, "seqs", "revisions", "times_ns", "asks", "authors"
     )
     order = np.argsort(seqs)
-    at = places[order]
-    position = np.full(view.end, -1, np.int32)
-    position[at] = np.arange(len(at), dtype=np.int32)
+    before, after = _neighbours(places, order)
     scores = [phrasing.scored for phrasing in phrasings]
     return LexicalMatch(
         seqs=seqs[order].astype(np.int64),
         revisions=revisions[order].astype(np.int64),
         times_ns=times_ns[order],
-        is_candidate=chosen[at],
-        own=np.stack([one.own(at) for one in scores]),
-        context=np.stack([one.context[at] for one in scores]),
+        is_candidate=is_candidate[order],
+        own=np.stack([one.own(places)[order] for one in scores]),
+        context=np.stack([one.context[places[order]] for one in scores]),
         context_mean=np.array([one.mean for one in scores], np.float32),
         context_std=np.array([one.std for one in scores], np.float32),
         names_author=np.stack([_named(authors[order], one.authors) for one in phrasings]),
         asks=asks[order],
-        before=position[at - 1],
-        after=position[at + 1],
+        before=before,
+        after=after,
         matched=matched,
         searchable=view.searchable,
     )
+
+
+def _ascending(places: PlaceColumn) -> PlaceColumn:
+    """Each place once; for as few as these quicker than `np.unique`."""
+    ordered = np.sort(places)
+    firsts = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=firsts[1:])
+    return ordered[firsts]
 
 
 def _named(authors: NDArray[np.int32], named: NDArray[np.int32]) -> FloatColumn:
     if not len(named):
         return np.zeros(len(authors), np.float32)
     return np.isin(authors, named).astype(np.float32)
+
+
+def _neighbours(
+    places: PlaceColumn, order: NDArray[np.intp]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Positions of those before and after, all in `order`; `places` are ascending."""
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    before = np.full(len(places), -1, np.int32)
+    after = np.full(len(places), -1, np.int32)
+    adjoin = places[1:] - places[:-1] == 1
+    before[1:][adjoin] = rank[:-1][adjoin]
+    after[:-1][adjoin] = rank[1:][adjoin]
+    return before[order], after[order]

@@ -81,7 +81,7 @@ class DenseWords:
         for counts, hits in zip(self.counts, words, strict=True):
             counts[hits[0][0]] = hits[0][1]
             for places, more in hits[1:]:
-                counts[places] = np.minimum(counts[places] + more.astype(np.uint16), COUNT_MAX)
+                counts[places] = _summed(counts[places], more)
         self.counts[:, DEAD_PLACE] = 0
         has = self.counts > 0
         self.dfs = [int(np.count_nonzero(one)) for one in has]
@@ -89,7 +89,7 @@ class DenseWords:
             has_any |= one
 
     def own(self, at: PlaceColumn, norms: FloatColumn, factor: Factor) -> FloatColumn:
-        """What these words are worth to the messages at these places themselves."""
+        """What these words are worth to the messages at these places (ascending) themselves."""
         tf = self.counts[:, at].astype(np.float32)
         tf /= tf + norms
         tf *= np.array([factor(df) for df in self.dfs], np.float32)[:, np.newaxis]
@@ -101,26 +101,38 @@ class RareWord:
     """A word that few messages have.
 
     Attributes:
-        places: of those who have it, ascending.
-        counts: how often, float32.
+        places: of those who have it, each once.
+        counts: how often, uint8.
     """
 
     __slots__ = ("counts", "places")
 
-    def __init__(self, hits: Hits, has_any: BoolMask) -> None:
-        """Sum what was found of its terms; mark in `has_any` who has it."""
-        self.places, self.counts = _summed(hits)
+    def __init__(self, hits: Hits, has_any: BoolMask, spare: NDArray[np.uint8]) -> None:
+        """Sum what was found of its terms; mark in `has_any` who has it.
+
+        Args:
+            spare: zeros by place; has the counts afterwards.
+        """
+        found: list[PlaceColumn] = []
+        for places, counts in hits:
+            known = spare[places]
+            spare[places] = _summed(known, counts) if found else counts
+            found.append(places[known == 0])
+        self.places = np.concatenate(found)
+        if spare[DEAD_PLACE]:
+            spare[DEAD_PLACE] = 0
+            self.places = self.places[self.places != DEAD_PLACE]
+        self.counts = spare[self.places]
         has_any[self.places] = True
 
     def own(self, at: PlaceColumn, norms: FloatColumn, factor: Factor) -> FloatColumn:
-        """What this word is worth to the messages at these places themselves."""
+        """What this word is worth to the messages at these places (ascending) themselves."""
         out = np.zeros(len(at), np.float32)
-        if len(self.places):
-            found = np.searchsorted(self.places, at)
-            found[found == len(self.places)] = 0
-            same = self.places[found] == at
-            tf = self.counts[found[same]]
-            out[same] = tf / (tf + norms[same]) * factor(len(self.places))
+        found = np.searchsorted(at, self.places)
+        found[found == len(at)] = 0
+        same = at[found] == self.places
+        found, tf = found[same], self.counts[same].astype(np.float32)
+        out[found] = tf / (tf + norms[found]) * np.float32(factor(len(self.places)))
         return out
 
 
@@ -160,6 +172,7 @@ def scored(view: View, words: Sequence[Sequence[int]], scoring: Scoring, tuning:
     """The scores of a query; one entry of `words` for each of its words, with its terms."""
     window = _Window(view, scoring)
     has_any = np.zeros(view.end, np.bool_)
+    spare = np.zeros(view.end, np.uint8)
     counted: list[DenseWords | RareWord] = []
     many: list[Hits] = []
     for hits in _hits(view, words):
@@ -167,13 +180,13 @@ def scored(view: View, words: Sequence[Sequence[int]], scoring: Scoring, tuning:
         if view.end < tuning.sparse_places_min or size * tuning.sparse_share >= view.end:
             many += [hits] if hits else []
         elif hits:
-            rare = RareWord(hits, has_any)
-            window.add_rare(rare)
+            rare = RareWord(hits, has_any, spare)
+            window.add_rare(rare.places, spare)
+            spare[rare.places] = 0
             counted.append(rare)
-    at_once = max(1, tuning.numbers_at_once // view.end)
-    for start in range(0, len(many), at_once):
-        dense = DenseWords(view, many[start : start + at_once], has_any)
-        window.add_dense(dense.counts)
+    if many:
+        dense = DenseWords(view, many, has_any)
+        window.add_dense(dense.counts, tuning.numbers_at_once)
         counted.append(dense)
     mean, std = window.moments()
     return Scored(window.sum, mean, std, has_any, view, scoring, tuple(counted))
@@ -184,7 +197,8 @@ def document_frequency(view: View, terms: Sequence[int]) -> int:
     hits = _hits(view, [terms])[0]
     if not hits:
         return 0
-    return len(_summed(hits)[0])
+    none = np.zeros(view.end, np.bool_)
+    return len(RareWord(hits, none, np.zeros(view.end, np.uint8)).places)
 
 
 def _hits(view: View, words: Sequence[Sequence[int]]) -> list[Hits]:
@@ -203,17 +217,10 @@ def _hits(view: View, words: Sequence[Sequence[int]]) -> list[Hits]:
     return out
 
 
-def _summed(hits: Hits) -> tuple[PlaceColumn, FloatColumn]:
-    """Places ascending, each once and alive, with their counts."""
-    places = np.concatenate([places for places, _ in hits])
-    counts = np.concatenate([counts for _, counts in hits])
-    order = np.argsort(places)
-    places = places[order]
-    firsts = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
-    sums = np.minimum(np.add.reduceat(counts[order], firsts, dtype=np.int64), COUNT_MAX)
-    places = places[firsts]
-    alive = places != DEAD_PLACE
-    return places[alive], sums[alive].astype(np.float32)
+def _summed(some: NDArray[np.uint8], more: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Sums, COUNT_MAX at most."""
+    sums: NDArray[np.uint8] = np.minimum(some.astype(np.uint16) + more, COUNT_MAX).astype(np.uint8)
+    return sums
 
 
 def _factor(view: View, scoring: Scoring) -> Factor:
@@ -225,43 +232,52 @@ def _factor(view: View, scoring: Scoring) -> Factor:
 class _Window:
     """Adds up the context scores, word by word. Counts are in tenths, and so are the norms."""
 
-    __slots__ = ("_factor", "_norms", "_scoring", "_view", "sum")
+    __slots__ = ("_factor", "_marks", "_norms", "_scoring", "_view", "sum")
 
     def __init__(self, view: View, scoring: Scoring) -> None:
         self._view, self._scoring = view, scoring
         self._norms = _norms(view, scoring)
         self._factor = _factor(view, scoring)
+        self._marks = np.zeros(view.end, np.bool_)
         self.sum = np.zeros(view.end, np.float32)
 
-    def add_dense(self, counts: NDArray[np.uint8]) -> None:
+    def add_dense(self, counts: NDArray[np.uint8], numbers_at_once: int) -> None:
         """Some words, their counts by place: shape (words, places)."""
         near, far = self._scoring.near_tenths, self._scoring.far_tenths
         most = int(counts.max()) * (_ONE + 2 * near + 2 * far)
+        windows: NDArray[np.uint8] | NDArray[np.uint16]
         if most <= COUNT_MAX:
-            tf = _around(counts, near, far).astype(np.float32)
+            windows = _around(counts, near, far)
         else:
-            tf = _around(counts.astype(np.uint16), near, far).astype(np.float32)
-        tf /= tf + self._norms
-        for one, has in zip(tf, tf > 0, strict=True):
-            one *= self._factor(int(np.count_nonzero(has)))
-            self.sum += one
+            windows = _around(counts.astype(np.uint16), near, far)
+        here = self._view.frame().here
+        dfs = [int(np.count_nonzero(np.logical_and(one, here))) for one in windows]
+        factors = np.array([self._factor(df) for df in dfs], np.float32)[:, np.newaxis]
+        step = max(1024, numbers_at_once // len(counts))  # what a core's cache holds
+        for start in range(0, self._view.end, step):
+            some = slice(start, start + step)
+            tf = windows[:, some].astype(np.float32)
+            tf /= tf + self._norms[some]
+            tf *= factors
+            self.sum[some] += np.add.reduce(tf, axis=0)
 
-    def add_rare(self, word: RareWord) -> None:
-        """One word."""
-        places, counts = word.places, word.counts
-        if not len(places):
-            return
-        weights = (self._scoring.far_tenths, self._scoring.near_tenths, _ONE)
-        distances = range(-REACH, REACH + 1)
-        at = np.concatenate([places + distance for distance in distances])
-        tf = np.concatenate([counts * weights[REACH - abs(d)] for d in distances])
-        order = np.argsort(at, kind="stable")
-        at = at[order]
-        firsts = np.flatnonzero(np.append(True, at[1:] != at[:-1]))
-        tf = np.add.reduceat(tf[order], firsts)
-        at = at[firsts]
+    def add_rare(self, places: PlaceColumn, counts: NDArray[np.uint8]) -> None:
+        """One word that only these messages have; `counts` by place, 0 at all others."""
+        near, far = self._scoring.near_tenths, self._scoring.far_tenths
+        at = (places + np.arange(-REACH, REACH + 1)[:, np.newaxis]).ravel()
+        here = self._view.frame().here
+        at = at[here[at]]
+        tf = counts[at] * np.float32(_ONE)
+        tf += (counts[at - 1].astype(np.float32) + counts[at + 1]) * np.float32(near)
+        tf += (counts[at - 2].astype(np.float32) + counts[at + 2]) * np.float32(far)
+        in_window = at[tf > 0]
+        self._marks[in_window] = True
+        df = int(np.count_nonzero(self._marks))
+        self._marks[in_window] = False
         tf /= tf + self._norms[at]
-        self.sum[at] += tf * np.float32(self._factor(int(np.count_nonzero(tf))))
+        tf *= np.float32(self._factor(df))
+        # A place that is named again has the same sum again: the last one stays.
+        self.sum[at] = self.sum[at] + tf
 
     def moments(self) -> tuple[float, float]:
         """Mean and standard deviation over all messages."""
