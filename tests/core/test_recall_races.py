@@ -11,15 +11,16 @@ from semanticrecall_core.types.filters import parse_filter
 from semanticrecall_core.types.recalling import GroupState, RecallAnswer, Scope, WhyEmpty
 from semanticrecall_core.types.values import ForgetTarget, MessageDraft, Role
 from support.fake_embedder import text_vector
+from support.hybrid_engine import HybridRunning
 from support.running_engine import Running, draft, hit_ids, ids
 
 A, B = {"metadata_json": '{"p":"A"}'}, {"metadata_json": '{"p":"B"}'}
 ONLY_A = parse_filter({"p": "A"})
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
-    made = Running(tmp_path / "data")
+@pytest.fixture(params=[Running, HybridRunning], ids=["dense", "hybrid"])
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    made: Running = request.param(tmp_path / "data")
     yield made
     made.engine.stop()
 
@@ -32,10 +33,10 @@ def before(running: Running, method: str, *drafts: MessageDraft) -> None:
 
 def scores_are_of_the_texts(answer: RecallAnswer, query: str) -> bool:
     vector = text_vector(query, 64)
+    found = [(m.found, m.message.text) for m in answer.messages if m.found is not None]
     return all(
-        m.found is None
-        or m.found.cosine == pytest.approx(float(vector @ text_vector(m.message.text, 64)), abs=1e-6)
-        for m in answer.messages
+        hit.cosine == pytest.approx(float(vector @ text_vector(text, 64)), abs=1e-6)
+        for hit, text in found
     )
 
 
