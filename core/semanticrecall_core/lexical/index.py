@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from semanticrecall_core.types.values import IntColumn
 
 BYTES_MAX = 2**30
-TOP_K_MAX = 10_000
 
 
 class InMemoryLexicalIndex:
@@ -63,13 +62,13 @@ class InMemoryLexicalIndex:
         """Candidates with their scores. No match at all is an answer of no rows.
 
         Raises:
-            InvalidArgumentError: no text, or top_k out of 0 to TOP_K_MAX.
+            InvalidArgumentError: no text, or top_k below 0.
             SemanticRecallError: what the loader raises.
         """
         if not query.texts:
             raise InvalidArgumentError.of("texts", "must not be empty")
-        if not 0 <= query.top_k <= TOP_K_MAX:
-            raise InvalidArgumentError.of("top_k", f"must be 0 to {TOP_K_MAX}")
+        if query.top_k < 0:
+            raise InvalidArgumentError.of("top_k", "must not be negative")
         view = self._partitions.get(resource_id).view
         return match(view, query, self._scoring, self._tuning)
 
