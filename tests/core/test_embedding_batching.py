@@ -324,3 +324,32 @@ def test_the_processor_has_a_lane_for_each_role_and_a_gpu_one_for_both() -> None
     del on_cpu, on_cuda, made
     gc.collect()
     wait_until(lambda: workers() == 0)
+
+
+def test_texts_of_one_caller_share_a_batch(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool)
+    bench.runner.unusable = {2}
+    results = bench.scheduler.run_all(QUERY, [text(first) for first in range(5)], budget())
+    for first, vector in enumerate(results):
+        assert np.array_equal(vector, vector_of(text(first)))
+    assert bench.runner.runs == [[0, 1, 2, 3, 4], [2]]
+
+
+def test_a_text_of_several_fails_alone(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool)
+    bench.runner.failing = {1}
+    results = bench.scheduler.run_all(QUERY, [text(first) for first in range(3)], budget())
+    assert [isinstance(result, EmbeddingFailedError) for result in results] == [False, True, False]
+
+
+def test_several_texts_wait_all_or_none(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool, queue_texts_max=3)
+    (lone,) = bench.occupy()
+    with pytest.raises(ResourceExhaustedError):
+        bench.scheduler.run_all(QUERY, [text(first) for first in range(4)], budget())
+    assert bench.scheduler.stats().queued_texts == 0
+    with pytest.raises(DeadlineExceededError):
+        bench.scheduler.run_all(QUERY, [text(7), text(8)], CallBudget.of_seconds(0.02))
+    assert bench.scheduler.stats().queued_texts == 0
+    bench.runner.release()
+    assert lone.result(WAIT)[0] == 1000

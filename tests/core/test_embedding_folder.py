@@ -91,6 +91,34 @@ def test_prompts_of_queries_and_passages_are_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(passage, expected_passage, atol=1e-6)
 
 
+def test_each_prompt_is_part_of_the_vectors_identity(tmp_path: Path) -> None:
+    generations: set[str] = set()
+    for place, prompts in enumerate(
+        (
+            {},
+            {"query": "query : "},
+            {"passage": "passage : "},
+            {"query": "query : ", "passage": "passage : "},
+            {"query": "query : ", "passage": "query : "},
+        )
+    ):
+        (folder := tmp_path / str(place)).mkdir()
+        files = {"config_sentence_transformers.json": {"prompts": prompts}}
+        generations.add(load_embedder(onnx_folder(folder, **files), None, "cpu").generation)
+    assert len(generations) == 5
+
+
+def test_queries_together_have_the_querys_prompt(tmp_path: Path) -> None:
+    prompts = {"prompts": {"query": "query : ", "passage": "passage : "}}
+    files = {"config_sentence_transformers.json": prompts}
+    embedder = load_embedder(onnx_folder(tmp_path, **files), None, "cpu")
+    texts = ["dark mode", "turn on"]
+    for words, found in zip(texts, embedder.embed_queries(texts, budget()), strict=True):
+        expected = tiny_model.expected_vector(f"query : {words}")
+        np.testing.assert_allclose(found.vectors[0], expected, atol=1e-6)
+    assert embedder.count_tokens(texts) == [2, 2]
+
+
 def test_the_default_prompt_is_for_both_roles(tmp_path: Path) -> None:
     prompts = {"prompts": {"p": "query : "}, "default_prompt_name": "p"}
     pipeline = read_pipeline(write(tmp_path, {"config_sentence_transformers.json": prompts}))

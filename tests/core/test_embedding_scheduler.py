@@ -292,3 +292,72 @@ def test_who_waits_for_a_caller_that_leaves_the_queue_takes_its_place(
     assert sum(follower.result().computed for follower in followers) == 1
     assert other.result(WAIT).computed == 1
     assert held.runs == 2
+
+
+def test_texts_of_one_caller_are_shared_with_slots_that_are_free(
+    pool: ThreadPoolExecutor,
+) -> None:
+    bench = Bench(pool, runs_max=3)
+    bench.queries.hold()
+    texts = [text(first) for first in range(7)]
+    call = pool.submit(bench.scheduler.run_all, QUERY, texts, budget())
+    bench.queries.wait_for_runs(3)
+    assert bench.scheduler.stats() == SchedulerStats(running_texts=3)
+    bench.queries.release()
+    for first, vector in enumerate(call.result(WAIT)):
+        assert np.array_equal(vector, vector_of(text(first)))
+    assert sorted(bench.queries.runs) == [[first] for first in range(7)]
+    assert bench.queries.at_once_max == 3
+    wait_until(lambda: bench.scheduler.stats() == SchedulerStats(batches=7, batched_texts=7))
+
+
+def test_helpers_take_no_slot_that_another_caller_wants(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool, runs_max=2)
+    bench.queries.hold()
+    others = [bench.call(first) for first in (100, 101)]
+    bench.queries.wait_for_runs(2)
+    call = pool.submit(bench.scheduler.run_all, QUERY, [text(n) for n in range(3)], budget())
+    bench.wait_for_queue(1)
+    bench.queries.release()
+    assert [other.result(WAIT)[0] for other in others] == [100, 101]
+    assert len(call.result(WAIT)) == 3
+    assert bench.queries.at_once_max == 2
+
+
+def test_a_text_that_fails_among_others_fails_alone(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool, runs_max=2)
+    bench.queries.failing = {1}
+    results = bench.scheduler.run_all(QUERY, [text(n) for n in range(3)], budget())
+    assert isinstance(results[1], EmbeddingFailedError)
+    assert [results[n][0] for n in (0, 2)] == [0, 2]  # type: ignore[index]
+    (alone,) = bench.scheduler.run_all(QUERY, [text(1)], budget())
+    assert isinstance(alone, EmbeddingFailedError)
+    assert bench.scheduler.run_all(QUERY, [], budget()) == []
+
+
+@pytest.mark.parametrize("texts", [1, 4])
+def test_what_is_no_failure_of_a_text_is_raised(pool: ThreadPoolExecutor, texts: int) -> None:
+    bench = Bench(pool, runs_max=2)
+    bench.queries.fatal = MemoryError()
+    with pytest.raises(MemoryError):
+        bench.scheduler.run_all(QUERY, [text(n) for n in range(texts)], budget())
+    bench.queries.fatal = None
+    wait_until(lambda: bench.scheduler.stats().running_texts == 0)
+    assert bench.scheduler.run(QUERY, text(9), budget())[0] == 9
+
+
+def test_a_caller_of_many_who_goes_away_leaves_no_text_behind(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool, runs_max=2)
+    bench.queries.hold()
+    other = bench.call(100)
+    bench.queries.wait_for_runs(1)
+    caller = Caller()
+    call = pool.submit(bench.scheduler.run_all, QUERY, [text(n) for n in range(5)], caller.budget)
+    bench.queries.wait_for_runs(2)
+    caller.gone.set()
+    bench.queries.release()
+    with pytest.raises(CancelledError):
+        call.result(WAIT)
+    assert other.result(WAIT)[0] == 100
+    wait_until(lambda: bench.scheduler.stats().running_texts == 0)
+    assert len(bench.queries.runs) < 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -130,3 +131,36 @@ def test_a_cancelled_or_late_caller_leaves_alone() -> None:
         assert first.result(WAIT) == (1, True)
         assert kept.result(WAIT) == (1, False)
     assert work.runs == 1
+
+
+def test_keys_that_others_compute_are_waited_for_and_the_rest_is_computed_together() -> None:
+    flights = SingleFlight[str, int]()
+    work, asked = Work(), list[list[str]]()
+
+    def compute(keys: Sequence[str]) -> list[int | EmbeddingFailedError]:
+        asked.append(list(keys))
+        return [len(key) for key in keys]
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(flights.run, "theirs", work, CallBudget.of_seconds(WAIT))
+        assert work.entered.acquire(timeout=WAIT)
+        budget = WatchedBudget()
+        both = pool.submit(flights.run_all, ["one", "theirs", "four"], compute, budget)
+        assert budget.waiting.wait(WAIT)
+        # Its own keys are there for everybody by now, though it still waits.
+        assert flights.run("one", lambda: 7, CallBudget.of_seconds(WAIT)) == (7, True)
+        work.go.set()
+        value, _ = first.result(WAIT)
+        assert both.result(WAIT) == [(3, True), (value, False), (4, True)]
+    assert asked == [["one", "four"]]
+
+
+def test_a_key_that_fails_among_others_fails_its_caller_and_no_other_key() -> None:
+    flights = SingleFlight[str, int]()
+    failure = EmbeddingFailedError("the model failed")
+    with pytest.raises(EmbeddingFailedError):
+        flights.run_all(["a", "b"], lambda keys: [1, failure], CallBudget.of_seconds(WAIT))
+    with pytest.raises(ZeroDivisionError):
+        flights.run_all(["a", "b"], lambda keys: [1 // 0], CallBudget.of_seconds(WAIT))
+    found = flights.run_all(["b", "a"], lambda keys: [2, 1], CallBudget.of_seconds(WAIT))
+    assert found == [(2, True), (1, True)]
