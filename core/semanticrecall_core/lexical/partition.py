@@ -162,7 +162,7 @@ class Partition:
         """Seal what was read from the record."""
         self._tuning = tuning
         self._authors = Authors(tuning.authors_max)
-        self._languages = np.zeros(256, np.int64)
+        self._languages: dict[int, int] = {}
         self._languages_seen: frozenset[int] = frozenset()
         self._order = ThreadOrder()
         self._tail = Tail(tuning.tail_rows_max, tuning.tail_postings_max)
@@ -188,9 +188,8 @@ class Partition:
         block = text_block(rows, self._authors)
         columns = block.columns
         places = np.full(len(block), DEAD_PLACE, np.int64)
-        gone = _NOBODY
-        if int(columns.seqs[0]) <= self._last_seq:
-            gone = self._replace(columns, places)
+        replaces = int(columns.seqs[0]) <= self._last_seq
+        gone = self._replace(columns, places) if replaces else _NOBODY
         new = places == DEAD_PLACE
         added = (columns.thread_keys[new], columns.times_ns[new], columns.seqs[new])
         placed = self._rearrange(gone, added)
@@ -199,8 +198,10 @@ class Partition:
         places[new] = placed.places
         self._last_seq = max(self._last_seq, int(columns.seqs[-1]))
         self._count_languages(columns, 1)
+        parts = len(self._sealed)
         self._append(block, places)
-        self._tidy()
+        if replaces or len(self._sealed) != parts or self._order.is_wasteful():
+            self._tidy()
         self._publish()
 
     def remove(self, seqs: IntColumn) -> None:
@@ -275,9 +276,9 @@ class Partition:
             self._tail_part = self._tail_part.moved(moves)
 
     def _append(self, block: TextBlock, places: PlaceColumn) -> None:
-        if not self._tail.has_room(block):
+        if not self._tail.has_room(self._tail_part, block):
             self._seal_tail()
-        if self._tail.has_room(block):
+        if self._tail.has_room(self._tail_part, block):
             self._tail_part = self._tail.append(self._tail_part, block, places)
         else:
             self._sealed += self._segments(block, places)
@@ -320,24 +321,28 @@ class Partition:
             self._move(self._order.compacted())
 
     def _count_languages(self, columns: MessageColumns, sign: int) -> None:
-        np.add.at(self._languages, columns.languages, sign)
-        seen = frozenset(np.flatnonzero(self._languages).tolist())
-        if seen != self._languages_seen:
-            self._languages_seen = seen
+        counts = self._languages
+        for code, count in enumerate(np.bincount(columns.languages).tolist()):
+            if count:
+                counts[code] = counts.get(code, 0) + sign * count
+                if not counts[code]:
+                    del counts[code]
+        if counts.keys() != self._languages_seen:
+            self._languages_seen = frozenset(counts)
 
     def _publish(self) -> None:
         parts = tuple(self._parts())
         order = self._order
         nbytes = PARTITION_OVERHEAD_BYTES + order.nbytes() + self._authors.nbytes()
-        nbytes += self._tail.nbytes() + _FRAME_BYTES_PER_PLACE * order.end
+        nbytes += self._tail.nbytes + _FRAME_BYTES_PER_PLACE * order.end
         self.view = View(
             parts,
             order.end,
             sum(part.alive for part in parts),
             self._authors.by_term,
             self._languages_seen,
-            2 * int(self._languages[Language.GERMAN]) > int(self._languages.sum()),
-            nbytes + sum(part.nbytes() for part in parts),
+            2 * self._languages.get(Language.GERMAN, 0) > sum(self._languages.values()),
+            nbytes + sum(part.nbytes for part in parts),
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .blocks import COLUMNS, MessageColumns, TextBlock, concatenate
+from .blocks import COLUMNS, DTYPES, MessageColumns, TextBlock, concatenate
 from .thread_order import DEAD_PLACE
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class Part:
         postings: their terms.
         places: shape (n,), int64. Where each message stands in `ThreadOrder`, or DEAD_PLACE.
         alive: how many are alive.
+        nbytes: memory; of a tail without its arrays.
         ordered: by seq, each seq once.
     """
 
@@ -133,6 +134,7 @@ class Part:
     postings: Postings | LoosePostings
     places: PlaceColumn
     alive: int
+    nbytes: int = _PART_BYTES
     ordered: bool = True
 
     def rows_of(self, seqs: IntColumn) -> NDArray[np.intp]:
@@ -157,17 +159,16 @@ class Part:
         """Each message at the place that `moves` has for its present one."""
         return replace(self, places=moves[self.places])
 
-    def nbytes(self) -> int:
-        """Bytes of a sealed part."""
-        if isinstance(self.postings, LoosePostings):
-            return _PART_BYTES
-        return _PART_BYTES + self.columns.nbytes() + self.postings.nbytes() + self.places.nbytes
-
 
 def sealed(block: TextBlock, places: PlaceColumn) -> Part:
     """A part of a block of at most ROWS_MAX messages."""
     postings = Postings.of(block.terms, block.rows, block.counts)
-    return Part(block.columns.slim(), postings, places, len(block))
+    return _sealed(block.columns.slim(), postings, places)
+
+
+def _sealed(columns: MessageColumns, postings: Postings, places: PlaceColumn) -> Part:
+    nbytes = _PART_BYTES + columns.nbytes() + postings.nbytes() + places.nbytes
+    return Part(columns, postings, places, len(columns), nbytes)
 
 
 def merged(parts: Sequence[Part]) -> Part:
@@ -191,11 +192,10 @@ def merged(parts: Sequence[Part]) -> Part:
         rows.append(of_posting[kept].astype(np.uint16))
         counts.append(part.postings.counts[kept])
     places = np.concatenate([part.places[mine] for part, mine in zip(parts, live, strict=True)])
-    return Part(
+    return _sealed(
         columns.take(order).slim(),
         Postings.of(np.concatenate(terms), np.concatenate(rows), np.concatenate(counts)),
         places[order],
-        len(order),
     )
 
 
@@ -211,71 +211,82 @@ class Tail:
     Arrays grow by doubling; what a reader has of an older one stays as it is.
     """
 
-    __slots__ = ("_columns", "_counts", "_postings", "_postings_max", "_rows", "_rows_max", "_size")
+    __slots__ = (
+        "_columns",
+        "_counts",
+        "_places",
+        "_postings",
+        "_postings_max",
+        "_rows",
+        "_rows_max",
+        "_terms",
+        "nbytes",
+    )
 
     def __init__(self, rows_max: int, postings_max: int) -> None:
         """An empty tail that takes no memory yet."""
         self._rows_max, self._postings_max = rows_max, postings_max
-        self._columns: dict[str, NDArray[Any]] = {}
-        self._postings: tuple[NDArray[Any], ...] = ()
-        self._size = self._rows = 0
-        self._counts = 0
+        self._columns = tuple(np.empty(0, DTYPES[name]) for name in COLUMNS)
+        self._places = np.empty(0, np.int64)
+        self._terms = np.empty(0, np.uint32)
+        self._postings = np.empty(0, np.uint16)
+        self._counts = np.empty(0, np.uint8)
+        self._rows = 0
+        self.nbytes = 0
+        """Bytes of all arrays, what is not used yet too."""
 
-    def has_room(self, block: TextBlock) -> bool:
-        """Whether a block fits."""
+    def has_room(self, part: Part | None, block: TextBlock) -> bool:
+        """Whether a block fits; `part` is the tail until now."""
         return (
             self._rows + len(block) <= self._rows_max
-            and self._counts + len(block.terms) <= self._postings_max
+            and _postings_of(part) + len(block.terms) <= self._postings_max
         )
 
     def append(self, part: Part | None, block: TextBlock, places: PlaceColumn) -> Part:
         """The tail with a block that fits; `part` is the tail until now."""
         first, last = self._rows, self._rows + len(block)
-        begin, end = self._counts, self._counts + len(block.terms)
-        for name in COLUMNS:
-            self._columns[name] = _written(
-                self._columns.get(name), getattr(block.columns, name), first
-            )
-        old = None if part is None else part.places
-        grown = _written(None if old is None else _base_of(old), places, first)
-        rows = (block.rows + first).astype(np.uint16)
-        flat: tuple[NDArray[Any] | None, ...] = self._postings or (None, None, None)
-        added: tuple[NDArray[Any], ...] = (block.terms, rows, block.counts)
-        self._postings = tuple(
-            _written(array, more, begin) for array, more in zip(flat, added, strict=True)
+        begin = _postings_of(part)
+        end = begin + len(block.terms)
+        self._make_room(last, end)
+        if part is not None and part.places.base is not self._places:  # someone died or moved
+            self._places = self._places.copy()
+            self._places[:first] = part.places
+        self._places[first:last] = places
+        for column, name in zip(self._columns, COLUMNS, strict=True):
+            column[first:last] = getattr(block.columns, name)
+        self._terms[begin:end] = block.terms
+        self._postings[begin:end] = block.rows + first
+        self._counts[begin:end] = block.counts
+        self._rows = last
+        ordered = part is None or (
+            part.ordered and int(block.columns.seqs[0]) > int(part.columns.seqs[-1])
         )
-        self._rows, self._counts = last, end
-        ordered = first == 0 or (
-            part is not None
-            and part.ordered
-            and int(block.columns.seqs[0]) > int(part.columns.seqs[-1])
-        )
-        terms, of_rows, counts = (array[:end] for array in self._postings)
         return Part(
-            MessageColumns(*(self._columns[name][:last] for name in COLUMNS)),
-            LoosePostings(terms, of_rows, counts),
-            grown[:last],
+            MessageColumns(*(column[:last] for column in self._columns)),
+            LoosePostings(self._terms[:end], self._postings[:end], self._counts[:end]),
+            self._places[:last],
             (0 if part is None else part.alive) + len(block),
-            ordered,
+            ordered=ordered,
         )
 
-    def nbytes(self) -> int:
-        """Bytes of all arrays, what is not used yet too; places apart."""
-        return sum(array.nbytes for array in (*self._columns.values(), *self._postings))
+    def _make_room(self, rows: int, postings: int) -> None:
+        if rows > len(self._places):
+            self._columns = tuple(_larger(column, rows) for column in self._columns)
+            self._places = _larger(self._places, rows)
+        if postings > len(self._terms):
+            self._terms = _larger(self._terms, postings)
+            self._postings = _larger(self._postings, postings)
+            self._counts = _larger(self._counts, postings)
+        arrays = (*self._columns, self._places, self._terms, self._postings, self._counts)
+        self.nbytes = sum(array.nbytes for array in arrays)
 
 
-def _written(array: NDArray[Any] | None, added: NDArray[Any], first: int) -> NDArray[Any]:
-    """An array that has `added` from `first` on: this one if there is room, else a larger copy."""
-    last = first + len(added)
-    if array is None or len(array) < last:
-        larger = np.empty(max(16, 2 * last), added.dtype)
-        if array is not None:
-            larger[:first] = array[:first]
-        array = larger
-    array[first:last] = added
-    return array
+def _postings_of(part: Part | None) -> int:
+    return 0 if part is None else len(part.postings.counts)
 
 
-def _base_of(column: PlaceColumn) -> PlaceColumn:
-    """The whole array that a column is the beginning of."""
-    return column if column.base is None else column.base
+def _larger(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """A copy with room for twice `size`."""
+    larger = np.empty(max(16, 2 * size), array.dtype)
+    larger[: len(array)] = array
+    return larger

@@ -256,9 +256,11 @@ def _slack(counts: NDArray[np.int64] | np.int64) -> NDArray[np.int64] | np.int64
 
 def _by_key(keys: IntColumn) -> dict[int, NDArray[np.intp]]:
     """The positions of each key."""
+    if not len(keys):
+        return {}
     if len(keys) == 1:
         return {int(keys[0]): np.zeros(1, np.intp)}
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    return {int(keys[group[0]]): group for group in np.split(order, cuts) if len(group)}
+    return {int(keys[group[0]]): group for group in np.split(order, cuts)}
