@@ -305,6 +305,7 @@ def test_texts_of_one_caller_are_shared_with_slots_that_are_free(
     assert bench.scheduler.stats() == SchedulerStats(running_texts=3)
     bench.queries.release()
     for first, vector in enumerate(call.result(WAIT)):
+        assert not isinstance(vector, EmbeddingFailedError)
         assert np.array_equal(vector, vector_of(text(first)))
     assert sorted(bench.queries.runs) == [[first] for first in range(7)]
     assert bench.queries.at_once_max == 3
