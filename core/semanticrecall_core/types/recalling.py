@@ -127,7 +127,8 @@ class Hit:
         cosine: of the best chunk with the nearest of the queries; None where the message has no
             vectors yet or the mode did not ask for them: a lexical-only hit.
         chunk, chunks: which chunk that was, of how many; 0 of 0 without a cosine.
-        dense_rank, lexical_rank: place in each list, from 1; 0 where it is not in it.
+        dense_rank, lexical_rank: place in each list, from 1; 0 where it is not in it, or nobody
+            asked to explain.
         bm25: of its own words; 0 where it has no word of the query.
         bm25_in_context: of its words and those of the messages around it in the thread.
     """
@@ -151,7 +152,7 @@ class Excluded:
 
     Attributes:
         rank: it would have had without the reason, from 1.
-        instead_of_it: seq of the hit that it is too similar to; 0 for none.
+        instead_of_it: seq of the better candidate that it is too similar to; 0 for none.
         message: None where it has changed or gone meanwhile.
     """
 
