@@ -226,7 +226,9 @@ class Tail:
     def __init__(self, rows_max: int, postings_max: int) -> None:
         """An empty tail that takes no memory yet."""
         self._rows_max, self._postings_max = rows_max, postings_max
-        self._columns = tuple(np.empty(0, DTYPES[name]) for name in COLUMNS)
+        self._columns: tuple[NDArray[Any], ...] = tuple(
+            np.empty(0, DTYPES[name]) for name in COLUMNS
+        )
         self._places = np.empty(0, np.int64)
         self._terms = np.empty(0, np.uint32)
         self._postings = np.empty(0, np.uint16)
