@@ -2,8 +2,8 @@
 
 Texts become terms by the product's analysis, words are scored by its lexical index, cosines and
 their moments come from its vector index, names are left out by its rule, and its fusion adds all of
-it up. Vectors are the installed model's, each text's once. Every message is ranked: a recall, which
-looks at the best of each list only, gives the same first hits but for rare cases.
+it up. Vectors are the installed model's, each text's once. Every message is ranked, unless a
+setting says that only the best of each list are, as in a recall.
 
 A conversation is a resource, a session a thread, as in `quality`. A session without a date is of
 1970. Turns without text are no messages.
@@ -46,12 +46,14 @@ class Setting:
         scoring, weights: the product's constants, or others.
         leaves_names_out: the query is embedded without names.
         knows_dates: False: all messages are of one day, so that its words tell nothing.
+        depth: rank only so many of the best by cosine and of the best by words; None: all.
     """
 
     scoring: Scoring = field(default_factory=Scoring)
     weights: Weights = field(default_factory=Weights)
     leaves_names_out: bool = True
     knows_dates: bool = True
+    depth: int | None = None
 
 
 class Vectors:
@@ -148,7 +150,10 @@ class RankedConversation:
                     kept = question.text
                     near = self._cosines(self._ranked_by[at] if setting.leaves_names_out else kept)
                     relevance = fused(match, near, setting.weights).relevance
-                    yield number, at, best_first(relevance, match.seqs)
+                    order = best_first(relevance, match.seqs)
+                    if setting.depth is not None:
+                        order = order[_is_listed(match, near, setting.depth)[order]]
+                    yield number, at, order
 
     def _words(self, scoring: Scoring, *, knows_dates: bool) -> InMemoryLexicalIndex:
         rows = self._rows
@@ -204,6 +209,15 @@ def _lexical_rows(conversation: Conversation, *, with_authors: bool) -> LexicalR
         np.full(count, int(Role.USER), np.uint8),
         tuple(analysed),
     )
+
+
+def _is_listed(match: LexicalMatch, near: Cosines, depth: int) -> NDArray[np.bool_]:
+    """Whether each message is among the best by cosine, or by words if there are any around it."""
+    listed = np.zeros(len(match.seqs), np.bool_)
+    by_words = best_first(match.context[0].astype(np.float64), match.seqs)[:depth]
+    listed[by_words] = match.context[0, by_words] > 0
+    listed[best_first(near.cosines[0].astype(np.float64), match.seqs)[:depth]] = True
+    return listed
 
 
 def _of_one_day(rows: LexicalRows) -> LexicalRows:

@@ -19,7 +19,8 @@ tokens, of categories 1 to 4. A point is as good as the mean of these, with auth
                    others, measured on it, all questions together; the best point of all; the
                    least, the median and the most over the grid, each figure by itself
   by_conversation  the product's weights, and the best point of the others, on each
-  ablation         the product's weights with one part taken away
+  ablation         the product's weights with one part taken away; last, with no messages ranked but
+                   the best by cosine and the best by words that a recall of some hits looks at
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from benchmarks.evidence import ANSWERABLE_CATEGORIES
 from benchmarks.quality import SAMPLE, token_counter
 from benchmarks.ranked_conversations import Budget, RankedConversation, Setting, Vectors
 from benchmarks.report import Chart, Digest, Result, flag, run_script
+from semanticrecall_core.engine.recall import DEPTH_MIN
 from semanticrecall_core.lexical.scoring import Scoring
 from semanticrecall_core.ranking.fusion import Weights
 
@@ -148,6 +150,7 @@ def ablations() -> dict[str, Setting]:
         "hand-over": replace(one, weights=replace(weights, neighbour=0.0)),
         "dense": replace(one, weights=replace(weights, dense=0.0)),
         "lexical": replace(one, weights=replace(weights, lexical=0.0)),
+        f"all but {DEPTH_MIN} by each": replace(one, depth=DEPTH_MIN),
     }
 
 
