@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from semanticrecall_core.types.lexical import LexicalRows
+
 from .analysis import date_terms, unpack
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semanticrecall_core.types.lexical import LexicalRows
     from semanticrecall_core.types.values import ByteColumn, IntColumn
 
     TermColumn = NDArray[np.uint32]
@@ -200,16 +201,42 @@ class Authors:
         self.by_term = by_term
 
 
+def in_order(rows: LexicalRows) -> LexicalRows:
+    """By seq, the last of each."""
+    seqs = rows.seqs
+    if len(seqs) < 2 or bool((seqs[1:] > seqs[:-1]).all()):
+        return rows
+    order = np.argsort(seqs, kind="stable")
+    ordered = seqs[order]
+    keep = order[np.append(ordered[1:] != ordered[:-1], True)]
+    return _taken(rows, keep, tuple(rows.analysed[i] for i in keep.tolist()))
+
+
+def some_of(rows: LexicalRows, start: int, stop: int) -> LexicalRows:
+    """Messages [start, stop)."""
+    return _taken(rows, slice(start, stop), rows.analysed[start:stop])
+
+
+def _taken(
+    rows: LexicalRows, keep: NDArray[np.intp] | slice, analysed: tuple[bytes, ...]
+) -> LexicalRows:
+    return LexicalRows(
+        seqs=rows.seqs[keep],
+        thread_keys=rows.thread_keys[keep],
+        times_ns=rows.times_ns[keep],
+        revisions=rows.revisions[keep],
+        roles=rows.roles[keep],
+        analysed=analysed,
+    )
+
+
 def text_block(rows: LexicalRows, authors: Authors) -> TextBlock:
-    """Messages of the record, by seq, the last of each; their dates' words among their own."""
-    keep = _last_of_each(rows.seqs)
-    analysed = [rows.analysed[i] for i in keep.tolist()]
-    unpacked = unpack(analysed)
-    times_ns = rows.times_ns[keep]
-    dates = date_terms(times_ns)
+    """Messages of the record `in_order`; their dates' words among their own."""
+    unpacked = unpack(rows.analysed)
+    dates = date_terms(rows.times_ns)
     date_sizes = np.array([len(terms) for terms in dates], np.int64)
     of_dates = np.array([term for terms in dates for term in terms], np.uint32)
-    count = len(keep)
+    count = len(rows.seqs)
     of_row = np.repeat(np.arange(count), np.diff(unpacked.term_starts))
     date_rows = np.repeat(np.arange(count), date_sizes)
     postings = _postings(
@@ -219,26 +246,17 @@ def text_block(rows: LexicalRows, authors: Authors) -> TextBlock:
     )
     lengths = unpacked.lengths.astype(np.int64) + date_sizes
     columns = MessageColumns(
-        seqs=rows.seqs[keep],
-        thread_keys=rows.thread_keys[keep],
-        times_ns=times_ns,
-        revisions=rows.revisions[keep],
-        roles=rows.roles[keep],
+        seqs=rows.seqs,
+        thread_keys=rows.thread_keys,
+        times_ns=rows.times_ns,
+        revisions=rows.revisions,
+        roles=rows.roles,
         lengths=np.minimum(lengths, 2**32 - 1).astype(np.uint32),
         languages=unpacked.languages,
         asks=unpacked.asks,
         authors=authors.numbers(unpacked.author_starts, unpacked.author_terms),
     )
     return TextBlock(columns, *postings)
-
-
-def _last_of_each(seqs: IntColumn) -> NDArray[np.intp]:
-    if len(seqs) < 2 or bool((seqs[1:] > seqs[:-1]).all()):
-        return np.arange(len(seqs))
-    order = np.argsort(seqs, kind="stable")
-    ordered = seqs[order]
-    last: NDArray[np.intp] = order[np.append(ordered[1:] != ordered[:-1], True)]
-    return last
 
 
 def _postings(

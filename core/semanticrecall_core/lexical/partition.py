@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .analysis import Language
-from .blocks import DTYPES, ROWS_MAX, Authors, MessageColumns, TextBlock, text_block
+from .blocks import (
+    DTYPES,
+    ROWS_MAX,
+    Authors,
+    MessageColumns,
+    TextBlock,
+    in_order,
+    some_of,
+    text_block,
+)
 from .segment import Part, Tail, merged, sealed
 from .thread_order import DEAD_PLACE, Placed, ThreadOrder
 
@@ -167,12 +176,15 @@ class Partition:
         self._order = ThreadOrder()
         self._tail = Tail(tuning.tail_rows_max, tuning.tail_postings_max)
         self._tail_part: Part | None = None
-        block = text_block(rows, self._authors)
-        columns = block.columns
-        places = self._order.build(columns.thread_keys, columns.times_ns, columns.seqs)
-        self._sealed: list[Part] = self._segments(block, places)
-        self._last_seq = int(columns.seqs[-1]) if len(columns) else 0
-        self._count_languages(columns, 1)
+        rows = in_order(rows)
+        places = self._order.build(rows.thread_keys, rows.times_ns, rows.seqs)
+        self._sealed: list[Part] = []
+        size = tuning.loaded_rows_max
+        for start in range(0, len(rows.seqs), size):  # one part's postings unsorted at a time
+            block = text_block(some_of(rows, start, start + size), self._authors)
+            self._sealed.append(sealed(block, places[start : start + size].copy()))
+            self._count_languages(block.columns, 1)
+        self._last_seq = int(rows.seqs[-1]) if len(rows.seqs) else 0
         self.view = View((), self._order.end, 0, {}, frozenset(), False, 0)
         self._publish()
 
@@ -185,7 +197,7 @@ class Partition:
         """These messages are as given now."""
         if not len(rows.seqs):
             return
-        block = text_block(rows, self._authors)
+        block = text_block(in_order(rows), self._authors)
         columns = block.columns
         places = np.full(len(block), DEAD_PLACE, np.int64)
         replaces = int(columns.seqs[0]) <= self._last_seq
