@@ -180,6 +180,23 @@ def test_a_message_that_moves_to_another_resource_is_found_there_only() -> None:
     assert revisions.tolist() == [record.texts["r"][seq].revision for seq in sorted(seqs)]
 
 
+def test_an_edit_beside_messages_that_come_before_it_in_its_thread() -> None:
+    record = Record()
+    record.texts["r"] = {seq: Text(seq, 1, seq * 10, seq, 1, f"river {seq}") for seq in range(1, 6)}
+    index = an_index(record)
+    query = LexicalQuery(("river stone garden",), 20)
+    record.check(index, query)
+    record.put(
+        index,
+        "r",
+        replace(record.texts["r"][4], text="stone garden", revision=9),
+        Text(7, 1, 15, 7, 1, "stone"),
+        Text(8, 1, 16, 8, 1, "garden"),
+        Text(9, 1, 17, 9, 1, "garden river"),
+    )
+    record.check(index, query)
+
+
 def test_an_author_counts_only_as_long_as_there_are_messages_of_it() -> None:
     record = Record()
     index = an_index(record)
@@ -189,9 +206,11 @@ def test_an_author_counts_only_as_long_as_there_are_messages_of_it() -> None:
     record.put(index, "r", Text(2, 1, 1, 2, 1, "yes a violin", "Nora"))
     record.check(index, query)
     assert index.match("r", query).names_author.tolist() == [[0.0, 1.0]]
+    assert index.without_names("r", "did Nora play") == "did play"
     record.remove(index, "r", 2)
     record.check(index, query)
     assert index.match("r", query).names_author.tolist() == [[0.0]]
+    assert index.without_names("r", "did Nora play") == "did Nora play"
 
 
 def test_words_of_another_language_are_looked_for_as_soon_as_it_is_seen() -> None:
