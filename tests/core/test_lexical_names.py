@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from semanticrecall_core.lexical.index import InMemoryLexicalIndex
@@ -75,3 +76,26 @@ def test_german_writes_all_nouns_with_a_capital() -> None:
     index = an_index(*[("ich habe das Haus und den Garten gesehen", "")] * 20)
     query = "wann war ich in dem Haus mit dem Garten"
     assert index.without_names("r", query) == query
+
+
+def test_messages_that_are_gone_make_no_name() -> None:
+    texts = ["Nora was here"] * 9 + ["Bela was there"] * 9 + ["the weather is fine"] * 9
+    index = an_index(*((text, "") for text in texts))
+    assert index.without_names("r", "did Nora see Bela") == "did see"
+    index.texts_removed("r", np.array([1, 10, 11]))  # 8 messages name Nora now, and 7 Bela
+    assert index.without_names("r", "did Nora see Bela") == "did see Bela"
+
+
+def test_a_name_that_few_messages_have_often_is_none() -> None:
+    texts = ["Nora, Nora and Nora: Nora said Nora"] * 7 + ["the weather is fine"] * 20
+    index = an_index(*((text, "") for text in texts))
+    assert index.without_names("r", "did Nora see it") == "did Nora see it"
+
+
+@pytest.mark.parametrize(("count", "shorter"), [(7, "did Marken see it"), (8, "did see it")])
+def test_messages_count_once_by_whichever_stem_they_have(count: int, shorter: str) -> None:
+    """German messages are among them, so that the query is stemmed in two languages."""
+    german = "das Wetter ist heute schön und wir gehen nicht mehr an den See"
+    both = "Marken and Mark were here with all of the others"
+    index = an_index(*([(german, "")] * 5 + [(both, "")] * count + [("it is fine", "")] * 15))
+    assert index.without_names("r", "did Marken see it") == shorter

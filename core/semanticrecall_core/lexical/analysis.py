@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+from typing import NamedTuple
 
 from .analysis_format import AnalysedColumns, is_current, pack, term_of, unpack
 from .analysis_languages import ASSUMED, WORDS_MAX, Language, language_of
@@ -79,8 +80,7 @@ class QueryToken:
     names: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QueryWord:
+class QueryWord(NamedTuple):
     """Where a word stands in the query as it was given: text[start:end].
 
     Attributes:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from .analysis_format import AUTHOR_TERMS_MAX, term_of
 from .analysis_languages import Language, is_function_word
 from .analysis_stems import is_latin, stem, without_accents, without_ending
-from .analysis_words import NAME, UNSPACED, normal
+from .analysis_words import NAME, NAME_ASCII, UNSPACED, normal
 
 AUTHOR_CHARS_MAX = 256
 AUTHORS_CACHED = 4_096
@@ -73,7 +73,7 @@ def _form(word: str) -> str:
 
 def places_of_names(text: str) -> Iterator[tuple[int, int, str]]:
     """What could be a name in a text as it was given: start, end, normal form."""
-    for found in NAME.finditer(text):
+    for found in (NAME_ASCII if text.isascii() else NAME).finditer(text):
         start, word = found.start(), found.group()
         if word.isascii():
             if not word.isdecimal():

@@ -95,6 +95,8 @@ NAME = re.compile(
     rf"[{_CJK}]+|[{_SOUTH_EAST}]+|[{_HANGUL}]+"
     rf"|{_OTHER}(?:{_OTHER}|[{_MARKS}])*(?:['’ʼ＇]{_OTHER}(?:{_OTHER}|[{_MARKS}])*)*"
 )
+# The same in a text of ASCII characters, in a third of the time.
+NAME_ASCII = re.compile(r"[^\W_]+(?:'[^\W_]+)*", re.ASCII)
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 # A letter with its marks; more than these on one letter is play.
 _CLUSTER = re.compile(rf"\w[{_MARKS}]{{0,8}}")

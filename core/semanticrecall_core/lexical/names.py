@@ -8,12 +8,13 @@ that many messages have; not in German, which writes every noun so.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
 from .analysis import query_terms
 from .analysis_format import term_of
-from .scoring import document_frequency
+from .scoring import has_in_many
 
 if TYPE_CHECKING:
     from .analysis import QueryWord
@@ -53,7 +54,7 @@ def _is_author(view: View, word: QueryWord) -> bool:
 def _common_names(view: View, text: str, words: tuple[QueryWord, ...]) -> list[QueryWord]:
     """Words with a capital, the first one apart, that many messages have."""
     out: list[QueryWord] = []
-    enough = max(COMMON_MIN, COMMON_SHARE * view.searchable)
+    enough = max(COMMON_MIN, math.ceil(COMMON_SHARE * view.searchable))
     if view.searchable < COMMON_MIN:
         return out
     for word in words[1:]:
@@ -61,6 +62,6 @@ def _common_names(view: View, text: str, words: tuple[QueryWord, ...]) -> list[Q
         if not spelled[:1].isupper() or _FIRST_PERSON.match(spelled):
             continue
         tokens = query_terms(spelled, view.languages).tokens
-        if tokens and all(document_frequency(view, t.terms) >= enough for t in tokens):
+        if tokens and all(has_in_many(view, token.terms, enough) for token in tokens):
             out.append(word)
     return out

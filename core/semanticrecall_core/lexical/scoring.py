@@ -192,13 +192,18 @@ def scored(view: View, words: Sequence[Sequence[int]], scoring: Scoring, tuning:
     return Scored(window.sum, mean, std, has_any, view, scoring, tuple(counted))
 
 
-def document_frequency(view: View, terms: Sequence[int]) -> int:
-    """How many messages have one of these terms."""
+def has_in_many(view: View, terms: Sequence[int], count: int) -> bool:
+    """Whether at least `count` (above 0) messages have one of these terms."""
     hits = _hits(view, [terms])[0]
-    if not hits:
-        return 0
+    # Nearly always the numbers of postings tell, whoever of them is dead or has several terms.
+    postings = sum(len(places) for places, _ in hits)
+    if postings < count:
+        return False
+    dead = sum(len(part.columns) - part.alive for part in view.parts)
+    if postings >= (count + dead) * len(terms):
+        return True
     none = np.zeros(view.end, np.bool_)
-    return len(RareWord(hits, none, np.zeros(view.end, np.uint8)).places)
+    return len(RareWord(hits, none, np.zeros(view.end, np.uint8)).places) >= count
 
 
 def _hits(view: View, words: Sequence[Sequence[int]]) -> list[Hits]:
