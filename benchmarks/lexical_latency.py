@@ -5,7 +5,7 @@ Usage: python -m benchmarks.lexical_latency [--rows 1000,10000,100000] [--calls 
 Every size of a resource is asked for its best `top_k` messages by
 
   ours             the index of the sidecar: context scores and their moments of every message, own
-                   scores of those given, neighbours
+                   scores of those given, the questions before them
   ours, changed    the same, each query after a message was added (whose time is `ours, put`)
   fts5             SQLite FTS5, one table for each resource
   fts5, prefixed   SQLite FTS5, one table for all resources, each word prefixed with its resource

@@ -47,7 +47,6 @@ def a_match(
         names_author=np.array(names_author or zeros, np.float32),
         asks=np.array(asks or [False] * n, np.bool_),
         before=np.array(before or [-1] * n, np.int32),
-        after=np.full(n, -1, np.int32),
         matched=n,
         searchable=n,
     )

@@ -264,8 +264,8 @@ class CandidateSearch:
         query = conditions.on_words(asked.texts, asked.depth, also)
         match = lexical.match(asked.resource_id, query)
         lexical_us = (time.perf_counter_ns() - started) // 1000
-        wanted = _needed_rows(match) if hybrid else match.is_candidate
-        ranked_by = self._cosines(asked.ranking_vectors, asked, match, wanted) if hybrid else None
+        everyone = np.ones(len(match.seqs), dtype=np.bool_)
+        ranked_by = self._cosines(asked.ranking_vectors, asked, match, everyone) if hybrid else None
         near = ranked_by
         if asked.vectors is None:
             near = None
@@ -426,15 +426,6 @@ class _Gathered:
         """No allowed message with a vector, or with a word of the query around it, was left out."""
         by_words = self.match.is_candidate & (self.match.context > 0).any(axis=0)
         return int(by_words.sum()) < depth and all(a.candidates <= depth for a in self.answers)
-
-
-def _needed_rows(match: LexicalMatch) -> BoolColumn:
-    """Candidates, and the questions right before them."""
-    needed = match.is_candidate.copy()
-    before = match.before[match.is_candidate]
-    before = before[before >= 0]
-    needed[before[match.asks[before]]] = True
-    return needed
 
 
 def _of_vector_hits(hits: Sequence[VectorHit], answers: Sequence[VectorAnswer]) -> Candidates:

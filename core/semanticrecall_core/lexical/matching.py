@@ -122,17 +122,12 @@ def _largest(worth: FloatColumn, wanted: BoolMask, top_k: int) -> NDArray[np.int
 def _rows(
     view: View, candidates: PlaceColumn, phrasings: list[_Phrasing], matched: int
 ) -> LexicalMatch:
-    """The answer with these candidates and their neighbours, by seq."""
-    candidates = _ascending(candidates)
-    places = _ascending(np.concatenate([candidates - 1, candidates, candidates + 1]))
-    places = places[view.frame().here[places]]
-    is_candidate = np.zeros(len(places), np.bool_)
-    is_candidate[np.searchsorted(places, candidates)] = True
+    """The answer with these candidates and the questions before them, by seq."""
+    places, is_candidate = _with_questions(view, _ascending(candidates))
     seqs, revisions, times_ns, asks, authors = view.columns_at(
         places, "seqs", "revisions", "times_ns", "asks", "authors"
     )
     order = np.argsort(seqs)
-    before, after = _neighbours(places, order)
     scores = [phrasing.scored for phrasing in phrasings]
     return LexicalMatch(
         seqs=seqs[order].astype(np.int64),
@@ -145,11 +140,29 @@ def _rows(
         context_std=np.array([one.std for one in scores], np.float32),
         names_author=np.stack([_named(authors[order], one.authors) for one in phrasings]),
         asks=asks[order],
-        before=before,
-        after=after,
+        before=_before(places, order),
         matched=matched,
         searchable=view.searchable,
     )
+
+
+def _with_questions(view: View, candidates: PlaceColumn) -> tuple[PlaceColumn, BoolMask]:
+    """Candidates (ascending) and messages that ask something right before one, ascending.
+
+    Also which of them are candidates.
+    """
+    new = np.ones(len(candidates), np.bool_)  # not right behind another candidate
+    np.not_equal(candidates[1:] - 1, candidates[:-1], out=new[1:])
+    before = candidates[new] - 1
+    before = before[view.frame().here[before]]
+    (asks,) = view.columns_at(before, "asks")
+    questions = before[asks]
+    if not len(questions):
+        return candidates, np.ones(len(candidates), np.bool_)
+    places = np.sort(np.concatenate([candidates, questions]))
+    is_candidate = np.ones(len(places), np.bool_)
+    is_candidate[np.searchsorted(places, questions)] = False
+    return places, is_candidate
 
 
 def _ascending(places: PlaceColumn) -> PlaceColumn:
@@ -166,15 +179,11 @@ def _named(authors: NDArray[np.int32], named: NDArray[np.int32]) -> FloatColumn:
     return np.isin(authors, named).astype(np.float32)
 
 
-def _neighbours(
-    places: PlaceColumn, order: NDArray[np.intp]
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Positions of those before and after, all in `order`; `places` are ascending."""
+def _before(places: PlaceColumn, order: NDArray[np.intp]) -> NDArray[np.int32]:
+    """Positions of those right before, all in `order`; `places` are ascending."""
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     before = np.full(len(places), -1, np.int32)
-    after = np.full(len(places), -1, np.int32)
     adjoin = places[1:] - places[:-1] == 1
     before[1:][adjoin] = rank[:-1][adjoin]
-    after[:-1][adjoin] = rank[1:][adjoin]
-    return before[order], after[order]
+    return before[order]

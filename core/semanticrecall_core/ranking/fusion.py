@@ -97,12 +97,11 @@ class FusedParts:
 
 
 def fused(match: LexicalMatch, near: Cosines | None, weights: Weights) -> FusedParts:
-    """The parts of every message of a match, neighbours of candidates too.
+    """The parts of every message of a match, questions before candidates too.
 
     Args:
         match: messages with the scores of their words.
-        near: cosines in the order of `match.seqs`, of candidates and of the questions before them
-            at least; None ranks by words alone.
+        near: cosines in the order of `match.seqs`; None ranks by words alone.
         weights: what each part counts.
     """
     dense: WideRows = np.zeros(match.context.shape)

@@ -78,13 +78,13 @@ class LexicalQuery:
 class LexicalMatch:
     """Messages of a partition with what their words are worth for a query; by seq.
 
-    Holds the candidates and, after no other rule, the neighbours of candidates in their threads.
+    Holds the candidates, and the messages right before them in their threads that ask a question.
     BM25 scores are over the statistics of the whole partition; a message without any word of the
     query has 0.
 
     Attributes:
         seqs, revisions, times_ns: shape (n,).
-        is_candidate: shape (n,). Allowed, and among the best or asked for; False: only a neighbour.
+        is_candidate: shape (n,). Allowed, and among the best or asked for; False: only a question.
         own: shape (queries, n). BM25 of the message's own words, its date's included.
         context: shape (queries, n). BM25 of the message's window: its words, and with less weight
             those of the two messages before and after it in the thread, as one text.
@@ -92,7 +92,7 @@ class LexicalMatch:
             0 included; a standard deviation is above 0.
         names_author: shape (queries, n). 1.0 where the query names the message's author, else 0.0.
         asks: shape (n,). The message asks a question.
-        before, after: shape (n,). Position in here of the neighbour in the thread, -1 for none or
+        before: shape (n,). Position in here of the message before it in the thread, -1 for none or
             where it is not in here.
         matched: allowed messages with at least one word of a query.
         searchable: messages in the partition.
@@ -109,7 +109,6 @@ class LexicalMatch:
     names_author: FloatColumn
     asks: BoolColumn
     before: PositionColumn
-    after: PositionColumn
     matched: int
     searchable: int
 
