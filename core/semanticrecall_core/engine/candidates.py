@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from semanticrecall_core.engine.nearness import HitColumns, NearRows, seqs_of
 from semanticrecall_core.ranking.fusion import Cosines, FusedParts, Weights, best_first, fused
 from semanticrecall_core.types.lexical import LexicalIndex, LexicalMatch, LexicalQuery
 from semanticrecall_core.types.ports import VectorIndex
 from semanticrecall_core.types.recalling import Hit, Mode, Parts
-from semanticrecall_core.types.values import CosineRows, Role, VectorAnswer, VectorHit, VectorQuery
+from semanticrecall_core.types.values import Role, VectorAnswer, VectorHit, VectorQuery
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -257,15 +258,16 @@ class CandidateSearch:
     def _gather(self, asked: Asked, conditions: Conditions, lexical: LexicalIndex) -> _Gathered:
         hybrid = asked.mode is Mode.HYBRID
         answers = self._searches(asked.ranking_vectors, asked, conditions) if hybrid else []
-        also: IntColumn | None = None
-        if hybrid:
-            also = _seqs_of(answers)
+        hits = [HitColumns.of(answer.hits) for answer in answers]
+        also = seqs_of(hits) if hits else None
         started = time.perf_counter_ns()
         query = conditions.on_words(asked.texts, asked.depth, also)
         match = lexical.match(asked.resource_id, query)
         lexical_us = (time.perf_counter_ns() - started) // 1000
         everyone = np.ones(len(match.seqs), dtype=np.bool_)
-        ranked_by = self._cosines(asked.ranking_vectors, asked, match, everyone) if hybrid else None
+        ranked_by: NearRows | None = None
+        if hybrid:
+            ranked_by = self._cosines(asked.ranking_vectors, asked, match, everyone, hits)
         near = ranked_by
         if asked.vectors is None:
             near = None
@@ -274,19 +276,28 @@ class CandidateSearch:
         return _Gathered(answers, also, match, ranked_by, near, lexical_us)
 
     def _cosines(
-        self, vectors: FloatRows | None, asked: Asked, match: LexicalMatch, wanted: BoolColumn
-    ) -> _NearRows:
-        """Cosines of the wanted rows of a match with each vector; NaN for the others."""
-        positions = np.flatnonzero(wanted)
-        seqs, revisions = match.seqs[positions], match.revisions[positions]
-        rows = _NearRows.none(0 if vectors is None else len(vectors), len(wanted))
+        self,
+        vectors: FloatRows | None,
+        asked: Asked,
+        match: LexicalMatch,
+        wanted: BoolColumn,
+        found: Sequence[HitColumns] = (),
+    ) -> NearRows:
+        """Cosines of the wanted rows of a match with each vector; NaN for the others.
+
+        Those among what a search with the vector has `found` are not computed again.
+        """
+        rows = NearRows.none(0 if vectors is None else len(vectors), len(wanted))
         for phrasing, vector in enumerate(() if vectors is None else vectors):
-            found = self._index.cosines(asked.resource_id, seqs, vector)
-            current = found.revisions == revisions
-            rows.cosines[phrasing, positions] = np.where(current, found.cosines, np.nan)
-            rows.chunks[phrasing, positions] = found.chunks
-            rows.chunk_counts[phrasing, positions] = found.chunk_counts
-            rows.changed[positions] |= found.revisions > revisions
+            unknown = wanted
+            if found:
+                known = rows.put_hits(phrasing, found[phrasing], match)
+                unknown = wanted.copy()
+                unknown[known] = False
+            positions = np.flatnonzero(unknown)
+            if len(positions):
+                looked_up = self._index.cosines(asked.resource_id, match.seqs[positions], vector)
+                rows.put(phrasing, positions, looked_up, match.revisions[positions])
         return rows
 
     def _ranked(self, asked: Asked, conditions: Conditions, gathered: _Gathered) -> Candidates:
@@ -348,43 +359,6 @@ class CandidateSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class _NearRows:
-    """Cosines of the rows of a match with each vector.
-
-    Attributes:
-        cosines: shape (phrasings, n). NaN where there is no vector of this revision.
-        chunks, chunk_counts: shape (phrasings, n).
-        changed: shape (n,). There is a vector of a newer revision.
-    """
-
-    cosines: FloatRows
-    chunks: IntColumn
-    chunk_counts: IntColumn
-    changed: BoolColumn
-
-    @classmethod
-    def none(cls, phrasings: int, n: int) -> _NearRows:
-        """Not near to anything."""
-        return cls(
-            np.full((phrasings, n), np.nan, dtype=np.float32),
-            np.zeros((phrasings, n), dtype=np.int64),
-            np.zeros((phrasings, n), dtype=np.int64),
-            np.zeros(n, dtype=np.bool_),
-        )
-
-    def nearest(self, positions: IntColumn) -> tuple[FloatRows, IntColumn, IntColumn]:
-        """Cosine, chunk and chunks with the nearest phrasing, in the order of the positions."""
-        cosines = self.cosines[:, positions]
-        phrasing = np.zeros(len(positions), dtype=np.int64)
-        if len(cosines) > 1:
-            phrasing = np.where(np.isnan(cosines), -np.inf, cosines).argmax(axis=0)
-        best = cosines[phrasing, np.arange(len(positions))]
-        there = ~np.isnan(best)
-        chunks = np.where(there, self.chunks[phrasing, positions], 0)
-        return best, chunks, np.where(there, self.chunk_counts[phrasing, positions], 0)
-
-
-@dataclass(frozen=True, slots=True)
 class _Gathered:
     """What the indexes gave for one query.
 
@@ -398,8 +372,8 @@ class _Gathered:
     answers: list[VectorAnswer]
     also: IntColumn | None
     match: LexicalMatch
-    ranked_by: _NearRows | None
-    near: _NearRows | None
+    ranked_by: NearRows | None
+    near: NearRows | None
     lexical_us: int
 
     @property
@@ -413,7 +387,7 @@ class _Gathered:
 
     def nearest(self, positions: IntColumn) -> tuple[FloatRows, IntColumn, IntColumn]:
         """Cosine, chunk and chunks with the nearest phrasing, in the order of the positions."""
-        return (self.near or _NearRows.none(1, len(self.match.seqs))).nearest(positions)
+        return (self.near or NearRows.none(1, len(self.match.seqs))).nearest(positions)
 
     def dense_ranks(self, positions: IntColumn) -> IntColumn:
         """Places among the best by meaning; 0 for the others."""
@@ -430,14 +404,14 @@ class _Gathered:
 
 def _of_vector_hits(hits: Sequence[VectorHit], answers: Sequence[VectorAnswer]) -> Candidates:
     """What was found by meaning alone, by (cosine descending, seq ascending)."""
-    columns = _columns_of(hits)
+    columns = HitColumns.of(hits)
     zeros = np.zeros(len(hits))
-    wide = columns.cosines.astype(np.float64)
+    wide = columns.scores.astype(np.float64)
     return Candidates(
-        seqs=np.array([hit.seq for hit in hits], dtype=np.int64),
+        seqs=columns.seqs,
         revisions=columns.revisions,
         times_ns=None,
-        cosines=columns.cosines,
+        cosines=columns.scores,
         chunks=columns.chunks,
         chunk_counts=columns.chunk_counts,
         dense_ranks=np.arange(1, len(hits) + 1),
@@ -450,21 +424,6 @@ def _of_vector_hits(hits: Sequence[VectorHit], answers: Sequence[VectorAnswer]) 
         allowed=answers[0].candidates,
         searchable=answers[0].searchable,
         exact=all(answer.exact for answer in answers),
-    )
-
-
-def _seqs_of(answers: Sequence[VectorAnswer]) -> IntColumn:
-    """The messages of all answers, sorted, unique."""
-    seqs = np.array([hit.seq for answer in answers for hit in answer.hits], dtype=np.int64)
-    return np.sort(seqs) if len(answers) == 1 else np.unique(seqs)
-
-
-def _columns_of(hits: Sequence[VectorHit]) -> CosineRows:
-    return CosineRows(
-        np.array([hit.score for hit in hits], dtype=np.float32),
-        np.array([hit.chunk for hit in hits], dtype=np.int64),
-        np.array([hit.chunks for hit in hits], dtype=np.int64),
-        np.array([hit.revision for hit in hits], dtype=np.int64),
     )
 
 

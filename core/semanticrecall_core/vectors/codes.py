@@ -60,20 +60,17 @@ def float_slack(dimensions: int) -> float:
     return (dimensions + 8) * 2.0**-23
 
 
-class Probe:
-    """A checked query in every form that a scan needs. Read-only; made once a search.
+class Checked:
+    """A checked query as exact cosines need it. Read-only.
 
     Attributes:
         vector, wide: shape (dimensions,), float32 and float64.
-        codes: shape (1, dimensions), float32 whole numbers within [-127, 127].
-        scale: codes / scale is close to the vector.
-        error: no less than |q - q'|.
     """
 
-    __slots__ = ("_digest", "codes", "error", "scale", "vector", "wide")
+    __slots__ = ("vector", "wide")
 
     def __init__(self, vector: FloatRows, dimensions: int) -> None:
-        """Check and code a query.
+        """Check a query.
 
         Raises:
             InvalidArgumentError: a wrong shape or dtype, not finite, not of unit length.
@@ -87,6 +84,27 @@ class Probe:
             raise InvalidArgumentError.of("query_embedding", "must be finite and of unit length")
         self.vector = np.ascontiguousarray(vector)
         self.wide = wide
+
+
+class Probe(Checked):
+    """A checked query in every form that a scan needs. Read-only; made once a search.
+
+    Attributes:
+        codes: shape (1, dimensions), float32 whole numbers within [-127, 127].
+        scale: codes / scale is close to the vector.
+        error: no less than |q - q'|.
+    """
+
+    __slots__ = ("_digest", "codes", "error", "scale")
+
+    def __init__(self, vector: FloatRows, dimensions: int) -> None:
+        """Check and code a query.
+
+        Raises:
+            InvalidArgumentError: as `Checked`.
+        """
+        super().__init__(vector, dimensions)
+        wide = self.wide
         self.scale = CODE_MAX / float(np.maximum.reduce(np.abs(wide)))
         scaled = wide * self.scale
         rounded = np.rint(scaled)

@@ -12,7 +12,7 @@ import numpy as np
 
 from semanticrecall_core.types.values import CosineRows
 
-from .codes import Probe
+from .codes import Checked
 from .ranked import exact_cosines
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def cosines(view: View, seqs: IntColumn, vector: FloatRows, dimensions: int) -> 
     Raises:
         InvalidArgumentError: a query vector that is not one.
     """
-    probe = Probe(vector, dimensions)
+    query = Checked(vector, dimensions)
     found = CosineRows(
         cosines=np.full(len(seqs), np.nan, np.float32),
         chunks=np.zeros(len(seqs), np.int64),
@@ -50,11 +50,11 @@ def cosines(view: View, seqs: IntColumn, vector: FloatRows, dimensions: int) -> 
         block = part.block
         counts = block.chunk_counts[firsts].astype(np.int64)
         if int(counts.max()) == 1:
-            best, scores = firsts, exact_cosines([(block, firsts)], probe)
+            best, scores = firsts, exact_cosines([(block, firsts)], query)
         else:
             starts = np.cumsum(counts) - counts
             rows = np.repeat(firsts - starts, counts) + np.arange(int(counts.sum()))
-            of_rows = exact_cosines([(block, rows)], probe)
+            of_rows = exact_cosines([(block, rows)], query)
             scores = np.maximum.reduceat(of_rows, starts)
             reaching = np.flatnonzero(of_rows == np.repeat(scores, counts))
             # The first of equals is the earliest chunk, as in a search.

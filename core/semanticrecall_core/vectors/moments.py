@@ -29,7 +29,7 @@ import numpy as np
 
 from semanticrecall_core.types.errors import InvalidArgumentError
 
-from .codes import Probe
+from .codes import Checked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,17 +104,17 @@ class Moments:
         """
         if vectors.ndim != 2:
             raise InvalidArgumentError.of("query_embedding", "must be rows of vectors")
-        probes = [Probe(vector, self._dimensions) for vector in vectors]
+        queries = [Checked(vector, self._dimensions) for vector in vectors]
         rows = sum(part.rows for part in view.parts)
         share = sample_share(rows)
         if rows <= SCAN_ROWS_MAX or self._dimensions > MATRIX_DIMENSIONS_MAX:
-            sums = [_scanned(view, probe, share) for probe in probes]
+            sums = [_scanned(view, query, share) for query in queries]
         else:
             with self._lock:
                 if self._matrix is None or not self._matrix.follow(view, share):
                     self._matrix = None  # of this view nothing is known: its memory goes first
                     self._matrix = _SecondMoment(view, share, self._dimensions)
-                sums = [self._matrix.sums(view, probe) for probe in probes]
+                sums = [self._matrix.sums(view, query) for query in queries]
         pairs = [each.mean_and_std() for each in sums]
         return (
             np.array([mean for mean, _ in pairs], np.float32),
@@ -150,17 +150,17 @@ def _alive(part: Part, rows: IntColumn) -> IntColumn:
     return rows if part.alive is None else rows[part.alive[rows]]
 
 
-def _scanned(view: View, probe: Probe, share: int) -> Sums:
+def _scanned(view: View, query: Checked, share: int) -> Sums:
     """Of the sample, by reading it."""
     count = total = squares = 0
     for part in view.parts:
         if share == 1:
-            scores = np.vecdot(part.block.vectors, probe.vector)
+            scores = np.vecdot(part.block.vectors, query.vector)
             if part.alive is not None:
                 scores = scores[part.alive]
         else:
             rows = _alive(part, sampled_rows(part.block, share))
-            scores = np.vecdot(part.block.vectors[rows], probe.vector)
+            scores = np.vecdot(part.block.vectors[rows], query.vector)
         whole = np.rint(scores.astype(np.float64) * _SCORE_SCALE).astype(np.int64)
         count += len(whole)
         total += int(whole.sum())
@@ -255,9 +255,9 @@ class _SecondMoment:
         columns = (c.sampled.nbytes + c.names.nbytes + c.counts.nbytes for c in self._counted)
         return self._second.nbytes + self._first.nbytes + sum(columns)
 
-    def sums(self, view: View, probe: Probe) -> Sums:
+    def sums(self, view: View, checked: Checked) -> Sums:
         """Of the sample of the view that it follows."""
-        query = np.rint(probe.wide * _QUERY_SCALE)
+        query = np.rint(checked.wide * _QUERY_SCALE)
         rows = self._rows
         total = int(np.vecdot(self._first, query))
         squares = int(np.vecdot(self._second @ query, query))

@@ -15,7 +15,7 @@ import numpy as np
 
 from semanticrecall_core.types.values import VectorHit
 
-from .codes import Probe
+from .codes import Checked
 from .rows import RowBlock
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Ranked(NamedTuple):
         return tuple(map(made, zip(*(column.tolist() for column in self), strict=True)))
 
 
-def ranked(chosen: Sequence[Chosen], top_k: int, probe: Probe) -> Ranked:
+def ranked(chosen: Sequence[Chosen], top_k: int, query: Checked) -> Ranked:
     """The top k messages among these rows (one piece or more) by exact scores.
 
     All rows of a message that are chosen are in one piece.
@@ -54,7 +54,7 @@ def ranked(chosen: Sequence[Chosen], top_k: int, probe: Probe) -> Ranked:
     # A block has a message's chunks together, by chunk: with rows ascending, equal scores of a
     # message stay in that order, because the sort is stable.
     pieces = [(block, np.sort(rows)) for block, rows in chosen]
-    scores = exact_cosines(pieces, probe)
+    scores = exact_cosines(pieces, query)
     seqs = joined([block.seqs.take(rows) for block, rows in pieces])
     counts = joined([block.chunk_counts.take(rows) for block, rows in pieces])
     order = np.lexsort((seqs, -scores))
@@ -71,7 +71,7 @@ def ranked(chosen: Sequence[Chosen], top_k: int, probe: Probe) -> Ranked:
     )
 
 
-def exact_cosines(pieces: Sequence[Chosen], probe: Probe) -> Scores:
+def exact_cosines(pieces: Sequence[Chosen], query: Checked) -> Scores:
     """Exact cosines of some rows, in their order."""
     exact: Scores = np.empty(sum(len(rows) for _, rows in pieces), np.float32)
     done = 0
@@ -79,7 +79,7 @@ def exact_cosines(pieces: Sequence[Chosen], probe: Probe) -> Scores:
         for start in range(0, len(rows), ROWS_AT_ONCE):
             taken = block.vectors.take(rows[start : start + ROWS_AT_ONCE], axis=0)
             stop = done + len(taken)
-            exact[done:stop] = np.vecdot(taken.astype(np.float64), probe.wide)
+            exact[done:stop] = np.vecdot(taken.astype(np.float64), query.wide)
             done = stop
     np.minimum(exact, 1.0, out=exact)
     np.maximum(exact, -1.0, out=exact)
