@@ -15,9 +15,10 @@ from benchmarks.raw_client import Client, connected
 from benchmarks.raw_parts import DIMENSIONS
 from benchmarks.report import Digest
 from benchmarks.store_builder import ResourcePlan
-from semanticrecall.v1 import admin_pb2, recall_pb2
+from semanticrecall.v1 import admin_pb2, recall_pb2, types_pb2
 
 PARTITIONS_BYTES_MAX = 16 << 30
+WORDS = "what was said about the plan"
 MEMORY_MODES: dict[str, tuple[str, ...]] = {"default": (), "low": ("--memory", "low")}
 """By mode, the sidecar's flags."""
 
@@ -36,40 +37,46 @@ class Loaded:
 
 
 def measure_loaded(store: Path, plan: Sequence[ResourcePlan], mode: str) -> Loaded:
-    """One recall in every resource, with a vector in place of a query.
+    """One hybrid recall in every resource, with words, and a vector in place of theirs.
 
-    The budget of partitions is raised, so that all of them stay. With little memory the full
-    vectors are in the snapshots: make these first.
+    The budgets of partitions are raised, so that all of them stay, vectors and words. With little
+    memory the full vectors are in the snapshots: make these first.
 
     Raises:
         RuntimeError: not all of them are in memory at the end.
     """
     digest = Digest()
     flags = (
-        *("--log-level", "warning", "--partitions-bytes-max", str(PARTITIONS_BYTES_MAX)),
+        *("--log-level", "warning"),
+        *("--partitions-bytes-max", str(PARTITIONS_BYTES_MAX)),
+        *("--lexical-bytes-max", str(PARTITIONS_BYTES_MAX)),
         *MEMORY_MODES[mode],
     )
     with processes.sidecar(store, *flags) as (address, pid):
         at_start = Resident.of(pid)
         loaded = asyncio.run(_recall_everywhere(address, plan, digest))
         full = Resident.of(pid)
-    if loaded != len(plan):
-        raise RuntimeError(f"{loaded} of {len(plan)} partitions are in memory")
+    if loaded != (len(plan), len(plan)):
+        raise RuntimeError(f"{loaded} of {len(plan)} partitions of vectors and words are in memory")
     return Loaded(at_start, full, digest.text())
 
 
-async def _recall_everywhere(address: str, plan: Sequence[ResourcePlan], digest: Digest) -> int:
-    """Returns how many partitions are in memory then."""
+async def _recall_everywhere(
+    address: str, plan: Sequence[ResourcePlan], digest: Digest
+) -> tuple[int, int]:
+    """Returns how many partitions of vectors, and of words, are in memory then."""
     rng = np.random.default_rng(1)
     async with connected("sync", address) as client:
         for resource in plan:
             digest.add(await _recall(client, resource.resource_id, rng))
         raw = await client.unary(wire_requests.GET_STATS, b"")
-    return admin_pb2.GetStatsResponse.FromString(raw).partitions_loaded
+    stats = admin_pb2.GetStatsResponse.FromString(raw)
+    return stats.partitions_loaded, stats.lexical_partitions_loaded
 
 
 async def _recall(client: Client, resource_id: str, rng: np.random.Generator) -> list[str]:
     vector = rng.standard_normal(DIMENSIONS, dtype=np.float32)
-    request = wire_requests.recall_of_vector(resource_id, vector).SerializeToString()
-    raw = await client.unary(wire_requests.RECALL, request)
+    request = wire_requests.recall_of_vector(resource_id, vector)
+    request.query, request.ranking.mode = WORDS, types_pb2.MODE_HYBRID
+    raw = await client.unary(wire_requests.RECALL, request.SerializeToString())
     return wire_requests.recalled_ids(recall_pb2.RecallResponse.FromString(raw))
