@@ -12,10 +12,16 @@ from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
 from semanticrecall_core.embedding import embedder as embedder_module
+from semanticrecall_core.embedding.chunking import Chunk, chunks_of
 from semanticrecall_core.embedding.embedder import OnnxEmbedder, load_embedder
 from semanticrecall_core.embedding.manifest import Probe
 from semanticrecall_core.embedding.session import EncoderSession
-from semanticrecall_core.types.errors import EmbeddingFailedError, ModelUnavailableError
+from semanticrecall_core.embedding.tokenizer import TextTokenizer
+from semanticrecall_core.types.errors import (
+    CancelledError,
+    EmbeddingFailedError,
+    ModelUnavailableError,
+)
 from semanticrecall_core.types.values import CallBudget
 from support import tiny_model
 
@@ -61,6 +67,20 @@ def test_a_text_that_spells_the_prompt_does_not_meet_it() -> None:
     embedder = tiny("", "passage : ")
     embedder.embed_passage("dark mode", budget())
     assert embedder.embed_query("passage : dark mode", budget()).computed == 1
+
+
+def test_of_texts_whose_caller_went_away_no_more_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder, cut = tiny(), list[str]()
+
+    def counted(tokenizer: TextTokenizer, prompt: str, text: str) -> Iterator[Chunk]:
+        cut.append(text)
+        return chunks_of(tokenizer, prompt, text)
+
+    monkeypatch.setattr(embedder_module, "chunks_of", counted)
+    gone = CallBudget(budget().deadline, cancelled=lambda: len(cut) == 2)
+    with pytest.raises(CancelledError):
+        embedder.embed_queries(["dark mode", "turn on", "mode", "dark"], gone)
+    assert cut == ["dark mode", "turn on"]
 
 
 def test_a_cached_text_is_found_without_the_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from semanticrecall_core.engine import VerifyReport
 from semanticrecall_core.engine.warming import WarmingLimits
-from semanticrecall_core.types.errors import UnimplementedError
+from semanticrecall_core.types.errors import CancelledError, UnimplementedError
 from semanticrecall_core.types.recalling import (
     ExcludedReason,
     Mode,
+    RecallQuery,
     Scope,
     WhyEmpty,
 )
@@ -253,6 +255,23 @@ def test_other_phrasings_are_worth_the_mean_of_all(facts: HybridRunning) -> None
     for hit in hits(both):
         right = sum(one[hit.seq] for one in worth) / 2
         assert hit.relevance == pytest.approx(right, abs=1e-5)
+
+
+def test_a_caller_that_went_away_is_noticed_between_phrasings(
+    facts: HybridRunning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def recorded(resource_id: str, text: str) -> str:
+        read.append(text)
+        return text
+
+    monkeypatch.setattr(facts.lexical, "without_names", recorded)
+    query = RecallQuery("u", "boat", alternative_texts=("ship", "yacht", "dinghy"))
+    gone = CallBudget(time.monotonic() + 60, cancelled=lambda: len(read) == 2)
+    with pytest.raises(CancelledError):
+        facts.engine.recall(query, gone)
+    assert read == ["boat", "ship"]
 
 
 def test_a_repeated_phrasing_changes_nothing(facts: HybridRunning) -> None:

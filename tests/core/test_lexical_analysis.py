@@ -191,6 +191,20 @@ def test_long_queries_are_cut() -> None:
     assert len(query_terms("猫" * 100_000, ENGLISH).words) == QUERY_WORDS_MAX
 
 
+def test_a_query_is_cut_after_normalisation_too() -> None:
+    """U+FDFA alone is 18 characters of NFKC: 500 of them leave no room for what follows."""
+    long = query_terms("\ufdfa " * 500 + "boat", ENGLISH)
+    short = query_terms("\ufdfa " * 100 + "boat", ENGLISH)
+    (boat,) = query_terms("boat", ENGLISH).tokens
+    assert boat in short.tokens
+    assert boat not in long.tokens
+
+
+def test_what_is_longer_than_a_name_stands_nowhere_as_one() -> None:
+    found = query_terms("é" * 300 + " Zoë", ENGLISH)
+    assert [(word.start, word.end) for word in found.words] == [(301, 304)]
+
+
 @pytest.mark.parametrize(
     ("query", "languages", "month"),
     [

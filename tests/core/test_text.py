@@ -28,6 +28,15 @@ def test_something_to_see(text: str) -> None:
     assert has_visible_text(text)
 
 
+@given(
+    unseen=st.text(st.sampled_from(" \n\u200b\u0301\ufffd\u1734\ue000"), min_size=1),
+    seen=st.sampled_from(["", "a", "?", "日", "👍"]),
+)
+def test_one_character_is_enough_wherever_it_stands(unseen: str, seen: str) -> None:
+    for text in (seen + unseen, unseen + seen, unseen + seen + unseen):
+        assert has_visible_text(text) == bool(seen)
+
+
 @given(text=st.text(min_size=1, max_size=4).filter(has_visible_text))
 @settings(max_examples=500)
 def test_the_model_finds_tokens_wherever_there_is_something_to_see(

@@ -150,10 +150,10 @@ class OnnxEmbedder:
         self, texts: Sequence[str], budget: CallBudget, owner: str = ""
     ) -> list[EmbeddedText]:
         """As `embed_query` for each; what is not cached runs together. Raises as that does."""
-        budget.check()
         answers: dict[int, EmbeddedText] = {}
         chunks: dict[int, Chunk] = {}
         for place, text in enumerate(texts):
+            budget.check()
             if (known := self._known_whole(EmbedRole.QUERY, text, owner)) is not None:
                 answers[place] = _answer([known], computed=0, truncated=False)
                 continue

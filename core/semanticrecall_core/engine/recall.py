@@ -168,10 +168,9 @@ class RecallUseCase:
             own.append(_unit(query.embedding, self._embedder.dimensions))
             texts = tuple(text for text in texts if text != query.text)
         ranked_by = texts
-        if info.mode_used is Mode.HYBRID and self._lexical is not None:
+        if info.mode_used is Mode.HYBRID:
             started = time.perf_counter_ns()
-            names = self._lexical.without_names
-            ranked_by = tuple(names(query.resource_id, text) for text in texts)
+            ranked_by = self._without_names(query.resource_id, texts, budget)
             info.lexical_us = _microseconds_since(started)
             info.search_us += info.lexical_us
         embedded = self._embedded(tuple(dict.fromkeys(texts + ranked_by)), query, info, budget)
@@ -181,6 +180,17 @@ class RecallUseCase:
         if ranked_by == texts:
             return vectors, vectors
         return vectors, np.stack(own + [embedded[text].vectors[0] for text in ranked_by])
+
+    def _without_names(
+        self, resource_id: str, texts: tuple[str, ...], budget: CallBudget
+    ) -> tuple[str, ...]:
+        if self._lexical is None:
+            return texts
+        ranked_by: list[str] = []
+        for text in texts:
+            budget.check()
+            ranked_by.append(self._lexical.without_names(resource_id, text))
+        return tuple(ranked_by)
 
     def _embedded(
         self, texts: tuple[str, ...], query: RecallQuery, info: RecallInfo, budget: CallBudget

@@ -196,12 +196,13 @@ _cached_query_terms = lru_cache(QUERIES_CACHED)(_query_terms)
 
 
 def _query_parts(text: str) -> Iterator[Part]:
-    runs, grams, _ = split(normal(text))
-    for run in runs:
+    # NFKC makes up to 18 characters of one.
+    runs, grams, _ = split(normal(text)[:QUERY_CHARS_MAX])
+    for run in dict.fromkeys(runs):
         yield from parts_of(run)
         if run[0].isdecimal() and (date := _ISO_DATE.fullmatch(run)) is not None:
             yield Part(month_gram(int(date.group(1))), False, 0)
-    for gram in grams:
+    for gram in dict.fromkeys(grams):
         yield Part(gram, False, 0)
 
 

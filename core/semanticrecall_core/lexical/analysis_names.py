@@ -80,6 +80,8 @@ def places_of_names(text: str) -> Iterator[tuple[int, int, str]]:
                 yield start, found.end(), word.casefold()
             continue
         if not UNSPACED.match(word):
+            if len(word) > AUTHOR_CHARS_MAX:
+                continue
             word = normal(word).casefold()
             if word and not word.isdecimal():
                 yield start, found.end(), word

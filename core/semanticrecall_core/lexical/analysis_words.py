@@ -102,8 +102,8 @@ _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff
 _CLUSTER = re.compile(rf"\w[{_MARKS}]{{0,8}}")
 # Not seen, and inside words: soft hyphen, joiners, marks of direction.
 _INVISIBLE = re.compile("[\u00ad\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]+")
-_APOSTROPHES = str.maketrans("’ʼʹ＇`´", "''''''")
-_DASHES = str.maketrans("‐‑‒–", "----")  # what is typed for a hyphen
+# Apostrophes, and what is typed for a hyphen.
+_ONE_SPELLING = str.maketrans("’ʼʹ＇`´‐‑‒–", "''''''----")
 # Josa: what Korean hangs on a noun, the longest first.
 _PARTICLES = tuple(
     "에서는 에게서 으로는 이라고 까지 부터 에서 에게 한테 으로 처럼 보다 하고 이랑 이나 라고"
@@ -128,7 +128,7 @@ def normal(text: str) -> str:
     if text.isascii():
         return text.replace("`", "'") if "`" in text else text
     text = unicodedata.normalize("NFKC", text)
-    return _INVISIBLE.sub("", text.translate(_APOSTROPHES).translate(_DASHES))
+    return _INVISIBLE.sub("", text.translate(_ONE_SPELLING))
 
 
 def split(text: str) -> Split:

@@ -14,11 +14,12 @@ _DROPPED_BY_THE_MODEL = frozenset(("\ufffd", "\u1734"))
 
 def has_visible_text(text: str) -> bool:
     """True where at least one character can be seen and read by a model."""
+    # Each character once: a megabyte of white space is one.
     return text[:1].isalnum() or any(
         character.isalnum()
         or (
             character not in _DROPPED_BY_THE_MODEL
             and unicodedata.category(character) not in _INVISIBLE_CATEGORIES
         )
-        for character in text
+        for character in set(text)
     )
