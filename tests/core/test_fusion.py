@@ -25,24 +25,25 @@ NAN = math.nan
 
 
 def a_match(
-    context: list[list[float]],
+    worth: list[list[float]],
     names_author: list[list[float]] | None = None,
     before: list[int] | None = None,
     asks: list[bool] | None = None,
     moments: tuple[float, float] = (0.0, 1.0),
 ) -> LexicalMatch:
     """A match of which only what counts for relevance is said; every phrasing has one moment."""
-    n, phrasings = len(context[0]), len(context)
+    n, phrasings = len(worth[0]), len(worth)
     zeros = [[0.0] * n] * phrasings
-    context_mean, context_std = (np.full(phrasings, value, np.float32) for value in moments)
+    worth_mean, context_std = (np.full(phrasings, value, np.float32) for value in moments)
     return LexicalMatch(
         seqs=np.arange(1, n + 1),
         revisions=np.arange(1, n + 1),
         times_ns=np.zeros(n, np.int64),
         is_candidate=np.ones(n, np.bool_),
         own=np.array(zeros, np.float32),
-        context=np.array(context, np.float32),
-        context_mean=context_mean,
+        context=np.array(zeros, np.float32),
+        worth=np.array(worth, np.float32),
+        worth_mean=worth_mean,
         context_std=context_std,
         names_author=np.array(names_author or zeros, np.float32),
         asks=np.array(asks or [False] * n, np.bool_),
@@ -63,7 +64,7 @@ def near(cosines: list[list[float]], mean: float = 0.0, std: float = 1.0) -> Cos
 
 def test_parts_by_hand() -> None:
     match = a_match(
-        context=[[6.0, 0.0]],
+        worth=[[6.0, 0.0]],
         names_author=[[1.0, 0.0]],
         before=[-1, 0],
         asks=[True, True],
@@ -81,7 +82,7 @@ def test_parts_by_hand() -> None:
 
 def test_only_a_question_right_before_hands_over_and_a_bad_one_takes_away() -> None:
     match = a_match(
-        context=[[4.0, 1.0, -3.0, 2.0]],
+        worth=[[4.0, 1.0, -3.0, 2.0]],
         before=[-1, 0, 1, 2],
         asks=[True, False, True, True],
     )
@@ -90,20 +91,26 @@ def test_only_a_question_right_before_hands_over_and_a_bad_one_takes_away() -> N
 
 
 def test_a_message_without_a_vector_counts_as_an_average_one() -> None:
-    match = a_match(context=[[0.0, 0.0, 0.0]])
+    match = a_match(worth=[[0.0, 0.0, 0.0]])
     parts = fused(match, near([[0.5, NAN, 0.75]], mean=0.5, std=0.25), Weights())
     assert parts.dense.tolist() == [0.0, 0.0, 1.0]
     assert np.isfinite(parts.relevance).all()
 
 
+def test_a_cosine_far_below_the_mean_is_one_deviation_below() -> None:
+    match = a_match(worth=[[0.0] * 4])
+    parts = fused(match, near([[0.5, 0.375, 0.25, -1.0]], mean=0.5, std=0.125), Weights(dense=2.0))
+    assert parts.dense.tolist() == [0.0, -2.0, -2.0, -2.0]
+
+
 def test_words_alone_have_no_dense_part() -> None:
-    parts = fused(a_match(context=[[1.0, 2.0]]), None, Weights(lexical=0.5))
+    parts = fused(a_match(worth=[[1.0, 2.0]]), None, Weights(lexical=0.5))
     assert parts.dense.tolist() == [0.0, 0.0]
     assert parts.relevance.tolist() == [0.5, 1.0]
 
 
 def test_several_phrasings_count_by_their_mean() -> None:
-    match = a_match(context=[[4.0, 0.0], [0.0, 2.0]], names_author=[[1.0, 0.0], [0.0, 0.0]])
+    match = a_match(worth=[[4.0, 0.0], [0.0, 2.0]], names_author=[[1.0, 0.0], [0.0, 0.0]])
     parts = fused(match, near([[1.0, NAN], [0.0, 0.5]]), Weights())
     assert parts.dense.tolist() == [0.5, 0.25]
     assert parts.lexical.tolist() == [2.0, 1.0]
@@ -114,15 +121,15 @@ def by_formula(
     match: LexicalMatch, cosines: list[list[float]], mean: float, std: float, weights: Weights
 ) -> list[float]:
     """Relevance, one message after the other, in Python floats."""
-    phrasings, n = match.context.shape
+    phrasings, n = match.worth.shape
     total = [0.0] * n
     for q in range(phrasings):
         alone = []
         for i in range(n):
             cosine = cosines[q][i]
-            window = float(match.context[q, i]) - float(match.context_mean[q])
+            window = float(match.worth[q, i]) - float(match.worth_mean[q])
             alone.append(
-                (0.0 if math.isnan(cosine) else weights.dense * (cosine - mean) / std)
+                (0.0 if math.isnan(cosine) else weights.dense * max(-1.0, (cosine - mean) / std))
                 + weights.lexical * window / float(match.context_std[q])
                 + weights.author * float(match.names_author[q, i])
             )
@@ -164,7 +171,7 @@ def test_equal_relevance_goes_by_arrival() -> None:
 
 
 def test_no_messages_are_no_parts() -> None:
-    parts = fused(a_match(context=[[]]), near([[]]), Weights())
+    parts = fused(a_match(worth=[[]]), near([[]]), Weights())
     assert parts.relevance.tolist() == []
 
 

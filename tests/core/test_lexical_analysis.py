@@ -171,6 +171,19 @@ def test_a_word_of_a_query_counts_once() -> None:
     ]
 
 
+def test_function_words_and_codes_of_a_query_are_known_as_such() -> None:
+    def kinds(query: str, languages: set[Language]) -> list[tuple[bool, bool]]:
+        return [(t.is_function, t.is_exact) for t in query_terms(query, languages).tokens]
+
+    function, exact, word = (True, False), (False, True), (False, False)
+    assert kinds("Which seafood makes me ill", ENGLISH) == [function, word, word, function, word]
+    assert kinds("ZX-8841", ENGLISH) == [word, exact, exact]
+    assert kinds("10:30 v2 2023", ENGLISH) == [exact] * 6
+    assert kinds("der Hund", ENGLISH) == [word, word]
+    assert kinds("der Hund", {Language.ENGLISH, Language.GERMAN}) == [function, word]
+    assert kinds("猫 собака", ENGLISH) == [word, word]
+
+
 def test_a_query_is_read_in_every_language_of_the_partition() -> None:
     (in_english,) = query_terms("Häuser", ENGLISH).tokens
     (in_both,) = query_terms("Häuser", {Language.ENGLISH, Language.GERMAN}).tokens

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from semanticrecall_core.lexical.analysis import Analyser, date_terms, query_terms, unpack
+from semanticrecall_core.lexical.analysis import (
+    Analyser,
+    QueryToken,
+    date_terms,
+    query_terms,
+    unpack,
+)
 from semanticrecall_core.lexical.scoring import Scoring
 from semanticrecall_core.types.lexical import LexicalMatch, LexicalQuery, LexicalRows
 
@@ -17,6 +23,7 @@ TOLERANCE = 2e-4
 """Of scores and deviations: the index adds float32 numbers, the model float64."""
 DAY_NS = 86_400_000_000_000
 _ANALYSER = Analyser()
+Scores = tuple[dict[int, float], float]
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,16 @@ class Document:
         self.asks = bool(columns.asks[0])
 
 
+@dataclass(frozen=True)
+class ModelScores:
+    """Of one phrasing, by seq; and the terms of authors that it names."""
+
+    own: dict[int, float]
+    context: dict[int, float]
+    worth: dict[int, float]
+    names: frozenset[int]
+
+
 class Corpus:
     """The messages of one resource at one time."""
 
@@ -84,9 +101,13 @@ class Corpus:
         at = thread.index(seq) + distance
         return thread[at] if 0 <= at < len(thread) else None
 
-    def scores(self, near: float, far: float, words: list[tuple[int, ...]]) -> dict[int, float]:
-        """BM25 of every message, those around it with these weights, by seq."""
+    def scores(self, near: float, far: float, words: Sequence[QueryToken]) -> Scores:
+        """BM25 of every message, those around it with these weights, by seq.
+
+        Also what a message of mean length would have that has each word once.
+        """
         kind = self.scoring
+        possible = 0.0
         weights = {0: 1.0, 1: near, 2: far}
         around = {
             seq: [
@@ -100,24 +121,29 @@ class Corpus:
         n = len(self.documents)
         mean = sum(lengths.values()) / n
         out = dict.fromkeys(self.documents, 0.0)
-        for terms in words:
+        for word in words:
             tf = {
-                seq: sum(w * sum(d.counts[term] for term in terms) for w, d in docs)
+                seq: sum(w * sum(d.counts[term] for term in word.terms) for w, d in docs)
                 for seq, docs in around.items()
             }
+            if word.is_exact:
+                own = {s: sum(d.counts[t] for t in word.terms) for s, d in self.documents.items()}
+                tf = {seq: value if own[seq] else 0.0 for seq, value in tf.items()}
             df = sum(value > 0 for value in tf.values())
             idf = math.log(1 + (n - df + 0.5) / (df + 0.5))
+            idf *= kind.function_weight if word.is_function else 1.0
+            possible += idf
             for seq, value in tf.items():
                 norm = kind.k1 * (1 - kind.b + kind.b * lengths[seq] / mean)
                 out[seq] += idf * (kind.k1 + 1) * value / (value + norm)
-        return out
+        return out, possible
 
-    def words(self, text: str) -> tuple[list[tuple[int, ...]], frozenset[int]]:
+    def words(self, text: str) -> tuple[tuple[QueryToken, ...], frozenset[int]]:
         """What a query looks for, and the terms that name authors."""
         terms = query_terms(text, {document.language for document in self.documents.values()})
         known = frozenset(term for d in self.documents.values() for term in d.author)
         names = terms.author_terms & known
-        return [token.terms for token in terms.tokens], names
+        return terms.tokens, names
 
     def is_allowed(self, seq: int, query: LexicalQuery) -> bool:
         """Whether a message meets every condition."""
@@ -136,21 +162,22 @@ class Corpus:
         assert match.searchable == len(self.documents)
         scored = [self._scored(text) for text in query.texts]
         allowed = {seq for seq in self.documents if self.is_allowed(seq, query)}
-        matched = {seq for seq in allowed if any(own[seq] > 0 for own, _, _ in scored)}
+        matched = {seq for seq in allowed if any(one.own[seq] > 0 for one in scored)}
         assert match.matched == len(matched)
         self._check_candidates(match, query, scored, allowed)
         seqs = match.seqs.tolist()
         assert seqs == sorted(set(seqs))
-        for i, (own, context, names) in enumerate(scored):
-            for got, want in ((match.own[i], own), (match.context[i], context)):
-                np.testing.assert_allclose(got, [want[seq] for seq in seqs], atol=TOLERANCE)
-            all_values = list(context.values()) or [0.0]
-            assert abs(float(match.context_mean[i]) - np.mean(all_values)) <= TOLERANCE
-            want_std = float(np.std(all_values))
+        for i, one in enumerate(scored):
+            columns = (match.own, one.own), (match.context, one.context), (match.worth, one.worth)
+            for got, want in columns:
+                np.testing.assert_allclose(got[i], [want[seq] for seq in seqs], atol=TOLERANCE)
+            mean_worth = np.mean(list(one.worth.values()) or [0.0])
+            assert abs(float(match.worth_mean[i]) - mean_worth) <= TOLERANCE
+            want_std = float(np.std(list(one.context.values()) or [0.0]))
             assert match.context_std[i] > 0
             if want_std > 0.01:
                 assert abs(float(match.context_std[i]) - want_std) <= TOLERANCE
-            want_names = [float(bool(self.documents[seq].author & names)) for seq in seqs]
+            want_names = [float(bool(self.documents[seq].author & one.names)) for seq in seqs]
             assert match.names_author[i].tolist() == want_names
         position = {seq: i for i, seq in enumerate(seqs)} | {None: -1}
         for i, seq in enumerate(seqs):
@@ -159,27 +186,30 @@ class Corpus:
             assert (match.revisions[i], match.times_ns[i]) == (text.revision, text.time_ns)
             assert match.before[i] == position.get(self.neighbour(seq, -1), -1)
 
-    def _scored(self, text: str) -> tuple[dict[int, float], dict[int, float], frozenset[int]]:
+    def _scored(self, text: str) -> ModelScores:
         words, names = self.words(text)
         if not self.documents:
-            return {}, {}, names
-        return (
-            self.scores(0.0, 0.0, words),
-            self.scores(self.scoring.near_tenths / 10, self.scoring.far_tenths / 10, words),
-            names,
-        )
+            return ModelScores({}, {}, {}, names)
+        own, _ = self.scores(0.0, 0.0, words)
+        near, far = self.scoring.near_tenths / 10, self.scoring.far_tenths / 10
+        context, possible = self.scores(near, far, words)
+        full = self.scoring.full_share * possible
+        worth = {
+            seq: value * value / full if value < full else value for seq, value in context.items()
+        }
+        return ModelScores(own, context, worth, names)
 
     def _check_candidates(
         self,
         match: LexicalMatch,
         query: LexicalQuery,
-        scored: list[tuple[dict[int, float], dict[int, float], frozenset[int]]],
+        scored: list[ModelScores],
         allowed: set[int],
     ) -> None:
         worth = {
-            seq: max(_z(context, seq) for _, context, _ in scored)
+            seq: max(_outstanding(one, seq) for one in scored)
             for seq in allowed
-            if any(context[seq] > 0 for _, context, _ in scored)
+            if any(one.context[seq] > 0 for one in scored)
         }
         also = set() if query.also_seqs is None else set(query.also_seqs.tolist()) & allowed
         got = set(match.seqs[match.is_candidate].tolist())
@@ -205,7 +235,7 @@ class Corpus:
         assert set(match.seqs.tolist()) == want
 
 
-def _z(values: dict[int, float], seq: int) -> float:
-    numbers = list(values.values())
-    std = float(np.std(numbers))
-    return (values[seq] - float(np.mean(numbers))) / (std if std > 1e-6 else 1.0)
+def _outstanding(scores: ModelScores, seq: int) -> float:
+    std = float(np.std(list(scores.context.values())))
+    above_mean = scores.worth[seq] - float(np.mean(list(scores.worth.values())))
+    return above_mean / (std if std > 1e-6 else 1.0)

@@ -16,7 +16,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from .analysis_format import AnalysedColumns, is_current, pack, term_of, unpack
-from .analysis_languages import ASSUMED, WORDS_MAX, Language, language_of
+from .analysis_languages import (
+    ASSUMED,
+    WORDS_MAX,
+    Language,
+    is_function_word_in,
+    language_of,
+)
 from .analysis_months import date_terms, month_of, month_term
 from .analysis_names import name_terms, places_of_names, terms_of_author
 from .analysis_stems import (
@@ -74,10 +80,14 @@ class QueryToken:
             the same.
         names: what the word is as a part of an author's name; may be empty. A token that names an
             author of the partition has one of that author's terms here.
+        is_function: whether it is a function word of one of the languages.
+        is_exact: whether it is a number or a code. What stands beside it says nothing about it.
     """
 
     terms: tuple[int, ...]
     names: tuple[int, ...]
+    is_function: bool = False
+    is_exact: bool = False
 
 
 class QueryWord(NamedTuple):
@@ -225,7 +235,8 @@ def _token(part: Part, languages: tuple[Language, ...]) -> QueryToken:
         months = set() if month is None else {month_term(month)}
         term = term_of(without_accents(part.text))
         names = (term,) if UNSPACED.match(part.text) else ()
-        return QueryToken(tuple(sorted({term} | months)), names)
+        is_exact = any(character.isdecimal() for character in part.text)
+        return QueryToken(tuple(sorted({term} | months)), names, is_exact=is_exact)
     terms: set[int] = set()
     for language in languages if is_latin(part.text) else (Language.NONE,):
         for stemmed in stems(part.text, language):
@@ -235,7 +246,8 @@ def _token(part: Part, languages: tuple[Language, ...]) -> QueryToken:
             month = month_of(stemmed, language)
             if month is not None:
                 terms.add(month_term(month))
-    return QueryToken(tuple(sorted(terms)), name_terms(part.text))
+    is_function = is_function_word_in(part.text, languages)
+    return QueryToken(tuple(sorted(terms)), name_terms(part.text), is_function)
 
 
 _cached_token = lru_cache(RUNS_CACHED)(_token)

@@ -282,6 +282,12 @@ def is_function_word(word: str) -> bool:
     return word in _VOTES
 
 
+def is_function_word_in(word: str, languages: Iterable[Language]) -> bool:
+    """Whether a case-folded word is a function word of one of these languages."""
+    of = dict(_VOTES.get(word, ()))
+    return any(language in of for language in languages)
+
+
 def language_of(words: Sequence[str]) -> Language:
     """The language of a message by its words.
 

@@ -55,7 +55,7 @@ def _phrasing(view: View, text: str, scoring: Scoring, tuning: Tuning) -> _Phras
     terms = query_terms(text, view.languages)
     numbers = {number for term in terms.author_terms for number in view.authors.get(term, ())}
     return _Phrasing(
-        scored(view, [token.terms for token in terms.tokens], scoring, tuning),
+        scored(view, terms.tokens, scoring, tuning),
         np.array(sorted(numbers), np.int32),
     )
 
@@ -87,7 +87,8 @@ def _best(
         worth = np.full(view.end, -np.inf, np.float32)
         for phrasing in phrasings:
             one = phrasing.scored
-            np.maximum(worth, (one.context - np.float32(one.mean)) / np.float32(one.std), out=worth)
+            above_mean = one.worth(one.context) - np.float32(one.mean)
+            np.maximum(worth, above_mean / np.float32(one.std), out=worth)
             wanted |= one.context > 0
     if allowed is not None:
         wanted &= allowed
@@ -129,14 +130,16 @@ def _rows(
     )
     order = np.argsort(seqs)
     scores = [phrasing.scored for phrasing in phrasings]
+    contexts = [one.context[places[order]] for one in scores]
     return LexicalMatch(
         seqs=seqs[order].astype(np.int64),
         revisions=revisions[order].astype(np.int64),
         times_ns=times_ns[order],
         is_candidate=is_candidate[order],
         own=np.stack([one.own(places)[order] for one in scores]),
-        context=np.stack([one.context[places[order]] for one in scores]),
-        context_mean=np.array([one.mean for one in scores], np.float32),
+        context=np.stack(contexts),
+        worth=np.stack([one.worth(some) for one, some in zip(scores, contexts, strict=True)]),
+        worth_mean=np.array([one.mean for one in scores], np.float32),
         context_std=np.array([one.std for one in scores], np.float32),
         names_author=np.stack([_named(authors[order], one.authors) for one in phrasings]),
         asks=asks[order],

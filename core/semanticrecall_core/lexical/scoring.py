@@ -12,6 +12,15 @@ window around it: counts and lengths of the two messages before and after it in 
 with less weight, before the saturation, so that a word said twice in an exchange counts less than
 two words said once. All messages have a context score; own scores are for those that are asked for.
 
+Where the statistics are poor, words must not say more than they know:
+
+- A function word counts `function_weight` of another: in a small resource it is as rare as any.
+- A number or a code is in the window only of a message that has it itself.
+- The worth of a window is its BM25 x min(1, BM25 / full). `full` is `full_share` of the sum of the
+  idf of all words of the query, of those that nobody has too; that sum is the BM25 of a message of
+  mean length that has each of them once. In a small resource a window with little of the query
+  stands out as well, where the others have nothing of it; so it counts for little.
+
 (Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009; summing
 counts before the saturation is their BM25F.)
 
@@ -34,6 +43,7 @@ from .thread_order import DEAD_PLACE, REACH
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .analysis import QueryToken
     from .partition import Tuning, View
     from .thread_order import PlaceColumn
 
@@ -57,12 +67,21 @@ class Scoring:
         k1, b: as in the formula above.
         near_tenths, far_tenths: what the messages at distance 1 and 2 count in a window, in tenths
             of its own message; 0 to 10.
+        function_weight: what a function word counts; 0 to 1.
+        full_share: from which share of what the query's words could give a window counts in full;
+            0 or more.
     """
 
     k1: float = 1.2
     b: float = 0.75
     near_tenths: int = 6
     far_tenths: int = 3
+    function_weight: float = 0.25
+    full_share: float = 0.4
+
+    def weight(self, word: QueryToken) -> float:
+        """What a word of a query counts."""
+        return self.function_weight if word.is_function else 1.0
 
 
 class DenseWords:
@@ -71,12 +90,16 @@ class DenseWords:
     Attributes:
         counts: shape (words, places), uint8.
         dfs: messages that have each word.
+        weights: what each counts.
     """
 
-    __slots__ = ("counts", "dfs")
+    __slots__ = ("counts", "dfs", "weights")
 
-    def __init__(self, view: View, words: Sequence[Hits], has_any: BoolMask) -> None:
+    def __init__(
+        self, view: View, words: Sequence[Hits], weights: Sequence[float], has_any: BoolMask
+    ) -> None:
         """Sum what was found of the terms of each word; mark in `has_any` who has one."""
+        self.weights = weights
         self.counts = np.zeros((len(words), view.end), np.uint8)
         for counts, hits in zip(self.counts, words, strict=True):
             counts[hits[0][0]] = hits[0][1]
@@ -92,7 +115,8 @@ class DenseWords:
         """What these words are worth to the messages at these places (ascending) themselves."""
         tf = self.counts[:, at].astype(np.float32)
         tf /= tf + norms
-        tf *= np.array([factor(df) for df in self.dfs], np.float32)[:, np.newaxis]
+        factors = [weight * factor(df) for weight, df in zip(self.weights, self.dfs, strict=True)]
+        tf *= np.array(factors, np.float32)[:, np.newaxis]
         total: FloatColumn = np.add.reduce(tf, axis=0)
         return total
 
@@ -103,16 +127,20 @@ class RareWord:
     Attributes:
         places: of those who have it, each once.
         counts: how often, uint8.
+        weight: what it counts.
     """
 
-    __slots__ = ("counts", "places")
+    __slots__ = ("counts", "places", "weight")
 
-    def __init__(self, hits: Hits, has_any: BoolMask, spare: NDArray[np.uint8]) -> None:
+    def __init__(
+        self, hits: Hits, weight: float, has_any: BoolMask, spare: NDArray[np.uint8]
+    ) -> None:
         """Sum what was found of its terms; mark in `has_any` who has it.
 
         Args:
             spare: zeros by place; has the counts afterwards.
         """
+        self.weight = weight
         found: list[PlaceColumn] = []
         for places, counts in hits:
             known = spare[places]
@@ -132,7 +160,7 @@ class RareWord:
         found[found == len(at)] = 0
         same = at[found] == self.places
         found, tf = found[same], self.counts[same].astype(np.float32)
-        out[found] = tf / (tf + norms[found]) * np.float32(factor(len(self.places)))
+        out[found] = tf / (tf + norms[found]) * np.float32(self.weight * factor(len(self.places)))
         return out
 
 
@@ -142,17 +170,25 @@ class Scored:
 
     Attributes:
         context: BM25 of each message's window.
-        mean, std: of all messages; the deviation is above 0.
+        full: from which BM25 a window counts in full; above 0.
+        mean: of what the windows of all messages are worth.
+        std: of their BM25; above 0.
         has_any: whether the message itself has a word of the query.
     """
 
     context: FloatColumn
+    full: float
     mean: float
     std: float
     has_any: BoolMask
     _view: View
     _scoring: Scoring
     _words: tuple[DenseWords | RareWord, ...]
+
+    def worth(self, context: FloatColumn) -> FloatColumn:
+        """What windows of these BM25 are worth; the larger the BM25, the more."""
+        worth: FloatColumn = context * np.minimum(context / np.float32(self.full), np.float32(1.0))
+        return worth
 
     def own(self, at: PlaceColumn) -> FloatColumn:
         """BM25 of the messages' own words, at these places."""
@@ -168,28 +204,32 @@ class Scored:
         return out
 
 
-def scored(view: View, words: Sequence[Sequence[int]], scoring: Scoring, tuning: Tuning) -> Scored:
-    """The scores of a query; one entry of `words` for each of its words, with its terms."""
+def scored(view: View, words: Sequence[QueryToken], scoring: Scoring, tuning: Tuning) -> Scored:
+    """The scores of a query with these words."""
     window = _Window(view, scoring)
     has_any = np.zeros(view.end, np.bool_)
     spare = np.zeros(view.end, np.uint8)
     counted: list[DenseWords | RareWord] = []
-    many: list[Hits] = []
-    for hits in _hits(view, words):
+    many: list[tuple[QueryToken, Hits]] = []
+    for word, hits in zip(words, _hits(view, [word.terms for word in words]), strict=True):
         size = sum(len(places) for places, _ in hits)
-        if view.end < tuning.sparse_places_min or size * tuning.sparse_share >= view.end:
-            many += [hits] if hits else []
-        elif hits:
-            rare = RareWord(hits, has_any, spare)
-            window.add_rare(rare.places, spare)
+        if not hits:
+            window.add_absent(word)
+        elif view.end < tuning.sparse_places_min or size * tuning.sparse_share >= view.end:
+            many.append((word, hits))
+        else:
+            rare = RareWord(hits, scoring.weight(word), has_any, spare)
+            window.add_rare(word, rare.places, spare)
             spare[rare.places] = 0
             counted.append(rare)
     if many:
-        dense = DenseWords(view, many, has_any)
-        window.add_dense(dense.counts, tuning.numbers_at_once)
+        common = [word for word, _ in many]
+        weights = [scoring.weight(word) for word in common]
+        dense = DenseWords(view, [hits for _, hits in many], weights, has_any)
+        window.add_dense(common, dense.counts, tuning.numbers_at_once)
         counted.append(dense)
-    mean, std = window.moments()
-    return Scored(window.sum, mean, std, has_any, view, scoring, tuple(counted))
+    full, mean, std = window.moments()
+    return Scored(window.sum, full, mean, std, has_any, view, scoring, tuple(counted))
 
 
 def has_in_many(view: View, terms: Sequence[int], count: int) -> bool:
@@ -203,7 +243,7 @@ def has_in_many(view: View, terms: Sequence[int], count: int) -> bool:
     if postings >= (count + dead) * len(terms):
         return True
     none = np.zeros(view.end, np.bool_)
-    return len(RareWord(hits, none, np.zeros(view.end, np.uint8)).places) >= count
+    return len(RareWord(hits, 1.0, none, np.zeros(view.end, np.uint8)).places) >= count
 
 
 def _hits(view: View, words: Sequence[Sequence[int]]) -> list[Hits]:
@@ -237,16 +277,23 @@ def _factor(view: View, scoring: Scoring) -> Factor:
 class _Window:
     """Adds up the context scores, word by word. Counts are in tenths, and so are the norms."""
 
-    __slots__ = ("_factor", "_marks", "_norms", "_scoring", "_view", "sum")
+    __slots__ = ("_factor", "_marks", "_norms", "_possible", "_scoring", "_view", "sum")
 
     def __init__(self, view: View, scoring: Scoring) -> None:
         self._view, self._scoring = view, scoring
         self._norms = _norms(view, scoring)
         self._factor = _factor(view, scoring)
         self._marks = np.zeros(view.end, np.bool_)
+        self._possible = 0.0
         self.sum = np.zeros(view.end, np.float32)
 
-    def add_dense(self, counts: NDArray[np.uint8], numbers_at_once: int) -> None:
+    def add_absent(self, word: QueryToken) -> None:
+        """A word that nobody has."""
+        self._factor_of(word, 0)
+
+    def add_dense(
+        self, words: Sequence[QueryToken], counts: NDArray[np.uint8], numbers_at_once: int
+    ) -> None:
         """Some words, their counts by place: shape (words, places)."""
         near, far = self._scoring.near_tenths, self._scoring.far_tenths
         most = int(counts.max()) * (_ONE + 2 * near + 2 * far)
@@ -255,9 +302,14 @@ class _Window:
             windows = _around(counts, near, far)
         else:
             windows = _around(counts.astype(np.uint16), near, far)
+        for i, word in enumerate(words):
+            if word.is_exact:
+                windows[i] *= counts[i] > 0
         here = self._view.frame().here
         dfs = [int(np.count_nonzero(np.logical_and(one, here))) for one in windows]
-        factors = np.array([self._factor(df) for df in dfs], np.float32)[:, np.newaxis]
+        factors = np.array(
+            [self._factor_of(word, df) for word, df in zip(words, dfs, strict=True)], np.float32
+        )[:, np.newaxis]
         step = max(1024, numbers_at_once // len(counts))  # what a core's cache holds
         for start in range(0, self._view.end, step):
             some = slice(start, start + step)
@@ -266,10 +318,11 @@ class _Window:
             tf *= factors
             self.sum[some] += np.add.reduce(tf, axis=0)
 
-    def add_rare(self, places: PlaceColumn, counts: NDArray[np.uint8]) -> None:
+    def add_rare(self, word: QueryToken, places: PlaceColumn, counts: NDArray[np.uint8]) -> None:
         """One word that only these messages have; `counts` by place, 0 at all others."""
         near, far = self._scoring.near_tenths, self._scoring.far_tenths
-        at = (places + np.arange(-REACH, REACH + 1)[:, np.newaxis]).ravel()
+        reach = 0 if word.is_exact else REACH
+        at = (places + np.arange(-reach, reach + 1)[:, np.newaxis]).ravel()
         here = self._view.frame().here
         at = at[here[at]]
         tf = counts[at] * np.float32(_ONE)
@@ -280,19 +333,29 @@ class _Window:
         df = int(np.count_nonzero(self._marks))
         self._marks[in_window] = False
         tf /= tf + self._norms[at]
-        tf *= np.float32(self._factor(df))
+        tf *= np.float32(self._factor_of(word, df))
         # A place that is named again has the same sum again: the last one stays.
         self.sum[at] = self.sum[at] + tf
 
-    def moments(self) -> tuple[float, float]:
-        """Mean and standard deviation over all messages."""
+    def moments(self) -> tuple[float, float, float]:
+        """From where a window counts in full, the mean worth, and the standard deviation."""
+        full = self._scoring.full_share * self._possible
+        if full <= 0.0:  # all count in full
+            full = STD_MIN
         n = self._view.searchable
         if not n:
-            return 0.0, 1.0
-        mean = float(np.add.reduce(self.sum)) / n
-        squares = float(np.vecdot(self.sum, self.sum)) / n
-        std = max(0.0, squares - mean * mean) ** 0.5
-        return mean, std if std > STD_MIN else 1.0
+            return full, 0.0, 1.0
+        wide = self.sum.astype(np.float64)
+        mean = float(np.add.reduce(wide)) / n
+        std = max(0.0, float(np.vecdot(wide, wide)) / n - mean * mean) ** 0.5
+        worth = float(np.vecdot(wide, np.minimum(wide, full))) / (full * n)
+        return full, worth, std if std > STD_MIN else 1.0
+
+    def _factor_of(self, word: QueryToken, df: int) -> float:
+        """What its saturated count is multiplied by. Called once for each word."""
+        factor = self._scoring.weight(word) * self._factor(df)
+        self._possible += factor / (self._scoring.k1 + 1.0)
+        return factor
 
 
 def _around(values: NDArray[Number], near: int, far: int) -> NDArray[Number]:

@@ -2,15 +2,17 @@
 
 For each phrasing of the query, with z(x) = (x - mean) / standard deviation over the partition:
 
-    alone       dense x z(cosine) + lexical x z(BM25 of its window) + author x [the query names it]
+    alone       dense x max(z(cosine), DENSE_FLOOR) + lexical x (worth of its window - mean worth)
+                / standard deviation of BM25 + author x [the query names it]
     relevance   alone + neighbour x the previous message's alone, where that one asks a question
 
 and the mean of that over the phrasings. The window of a message holds its words and, with less
-weight, those around it in the thread (`LexicalMatch`). An answer often shares no word with what it
-answers: a question hands over a share of its own worth. The weights are in `Weights`; where they
-come from is in docs/decisions. Means and deviations are those of the whole partition, so that a
-condition (a thread, a filter) changes no relevance, and a score says how far a message stands out
-among all that could have been found.
+weight, those around it in the thread (`LexicalMatch`). It is worth its BM25, or less where it has
+little of the query. An answer often shares no word with what it answers: a question hands over a
+share of its own worth. The weights are in `Weights`; where they come from is in docs/decisions.
+Means and deviations are those of the whole partition, so that a condition (a thread, a filter)
+changes no relevance, and a score says how far a message stands out among all that could have been
+found.
 
 A message without a vector has nothing to be z of: its dense part is 0, that of an average message.
 It neither gains nor loses by waiting, and its words alone decide where it stands.
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     BoolColumn = NDArray[np.bool_]
 
 WEIGHT_MAX = 4.0
+DENSE_FLOOR = -1.0
+"""What a cosine counts at least: a code in a message says which it is, and no vector knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +110,10 @@ def fused(match: LexicalMatch, near: Cosines | None, weights: Weights) -> FusedP
     """
     dense: WideRows = np.zeros(match.context.shape)
     if near is not None:
-        np.multiply(weights.dense, _z(near.cosines, near.mean, near.std), out=dense)
+        np.maximum(_z(near.cosines, near.mean, near.std), DENSE_FLOOR, out=dense)
+        dense *= weights.dense
         dense[np.isnan(dense)] = 0.0
-    lexical = weights.lexical * _z(match.context, match.context_mean, match.context_std)
+    lexical = weights.lexical * _z(match.worth, match.worth_mean, match.context_std)
     author = weights.author * match.names_author.astype(np.float64)
     handed_over = weights.neighbour * _of_question_before(match, dense + lexical + author)
     return FusedParts(*(_mean(part) for part in (dense, lexical, handed_over, author)))

@@ -88,8 +88,11 @@ class LexicalMatch:
         own: shape (queries, n). BM25 of the message's own words, its date's included.
         context: shape (queries, n). BM25 of the message's window: its words, and with less weight
             those of the two messages before and after it in the thread, as one text.
-        context_mean, context_std: shape (queries,). Over all messages of the partition, those with
-            0 included; a standard deviation is above 0.
+        worth: shape (queries, n). `context`, but less where it is small beside what the query's
+            words could give: a few of them are no evidence, however rare they are here.
+        worth_mean: shape (queries,). Of `worth` over all messages of the partition, those with 0
+            included.
+        context_std: shape (queries,). Standard deviation of `context` over the same; above 0.
         names_author: shape (queries, n). 1.0 where the query names the message's author, else 0.0.
         asks: shape (n,). The message asks a question.
         before: shape (n,). Position in here of the message before it in the thread, -1 for none or
@@ -104,7 +107,8 @@ class LexicalMatch:
     is_candidate: BoolColumn
     own: FloatColumn
     context: FloatColumn
-    context_mean: FloatColumn
+    worth: FloatColumn
+    worth_mean: FloatColumn
     context_std: FloatColumn
     names_author: FloatColumn
     asks: BoolColumn
