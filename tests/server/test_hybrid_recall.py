@@ -193,6 +193,35 @@ def test_a_code_is_first_however_far_down_its_vector_is(memory: Memory) -> None:
     assert ids(memory.recall("zx-8841", mode=LEXICAL))[0] == "right"
 
 
+NOTES = (
+    "Meeting notes. We spoke at length about the garden party, the caterer, the tents and the "
+    "weather in June. Somebody mentioned ZX-8841 in passing. Then the band was discussed, the "
+    "parking, the neighbours and the invitations, and who brings the cake. "
+)
+
+
+@pytest.mark.parametrize("place", [0, 20, 41])
+@pytest.mark.parametrize(
+    "ticket",
+    [
+        "Ticket {} is open and waits for the customer.",
+        "ZX-{} is open and waits for the customer.",
+        "ZX-{}",
+        "The code of the ticket is open.",
+    ],
+)
+def test_a_code_is_first_among_dozens_that_are_alike(
+    memory: Memory, ticket: str, place: int
+) -> None:
+    """TOPK-7, where the one vector that is different is as far from the mean as can be."""
+    said = {f"ticket-{number}": ticket.format(number) for number in range(9000, 9041)}
+    before, after = [*said][:place], [*said][place:]
+    said["right"] = NOTES
+    memory.learn({key: said[key] for key in [*before, "right", *after]})
+    for query in ("ZX-8841", "zx8841", "what about ZX-8841?"):
+        assert ids(memory.recall(query))[0] == "right"
+
+
 @pytest.mark.parametrize("mode", [HYBRID, LEXICAL])
 @pytest.mark.parametrize(
     ("query", "right"),
