@@ -26,7 +26,7 @@ from semanticrecall_core.engine.recall import DEPTH_MIN
 from semanticrecall_core.lexical.scoring import Scoring
 from semanticrecall_core.ranking.fusion import Weights
 from support import smoke_runs
-from support.lexical_model import Corpus, Text
+from support.lexical_model import Corpus, Text, standing_out
 
 BUDGET = Budget(60, lambda turn: len(turn.full_text.split()))
 """Tokens of the tests are words. The sample has more than so many."""
@@ -156,10 +156,8 @@ def brute_force(
     for question in conversation.questions:
         if not question.evidence:
             continue
-        words, names = corpus.words(question.text)
-        near, far = setting.scoring.near_tenths / 10, setting.scoring.far_tenths / 10
-        bm25 = corpus.scores(near, far, words)
-        lexical = z(bm25, 1e-6)
+        words = corpus.scored(question.text)
+        lexical = {seq: standing_out(words, seq) for seq in passages}
         asked = question.text
         if with_authors and setting.leaves_names_out:
             asked = " ".join(re.sub(r"\b(Ruth|Tomas)('s)?\b", "", asked).split())
@@ -167,9 +165,9 @@ def brute_force(
         dense = z({seq: float(vector @ passage) for seq, passage in passages.items()}, 0.01)
         weights = setting.weights
         alone = {
-            seq: weights.dense * dense[seq]
+            seq: weights.dense * max(-1.0, dense[seq])
             + weights.lexical * lexical[seq]
-            + weights.author * bool(document.author & names)
+            + weights.author * bool(document.author & words.names)
             for seq, document in corpus.documents.items()
         }
         worth = dict(alone)
@@ -180,7 +178,7 @@ def brute_force(
         best = sorted(worth, key=lambda seq: (-worth[seq], seq))
         lists = [sorted(part, key=lambda seq: (-part[seq], seq)) for part in (dense, lexical)]
         by_cosine, by_words = (set(one[: setting.depth]) for one in lists)
-        listed = by_cosine | {seq for seq in by_words if bm25[seq] > 0}
+        listed = by_cosine | {seq for seq in by_words if words.context[seq] > 0}
         best = [seq for seq in best if seq in listed]
         answers.append([turns[seq - 1].id for seq in best])
     return answers

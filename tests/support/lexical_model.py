@@ -160,7 +160,7 @@ class Corpus:
     def check(self, match: LexicalMatch, query: LexicalQuery) -> None:
         """Assert that an answer is what these messages give."""
         assert match.searchable == len(self.documents)
-        scored = [self._scored(text) for text in query.texts]
+        scored = [self.scored(text) for text in query.texts]
         allowed = {seq for seq in self.documents if self.is_allowed(seq, query)}
         matched = {seq for seq in allowed if any(one.own[seq] > 0 for one in scored)}
         assert match.matched == len(matched)
@@ -186,7 +186,8 @@ class Corpus:
             assert (match.revisions[i], match.times_ns[i]) == (text.revision, text.time_ns)
             assert match.before[i] == position.get(self.neighbour(seq, -1), -1)
 
-    def _scored(self, text: str) -> ModelScores:
+    def scored(self, text: str) -> ModelScores:
+        """What every message has for a query."""
         words, names = self.words(text)
         if not self.documents:
             return ModelScores({}, {}, {}, names)
@@ -207,7 +208,7 @@ class Corpus:
         allowed: set[int],
     ) -> None:
         worth = {
-            seq: max(_outstanding(one, seq) for one in scored)
+            seq: max(standing_out(one, seq) for one in scored)
             for seq in allowed
             if any(one.context[seq] > 0 for one in scored)
         }
@@ -235,7 +236,8 @@ class Corpus:
         assert set(match.seqs.tolist()) == want
 
 
-def _outstanding(scores: ModelScores, seq: int) -> float:
+def standing_out(scores: ModelScores, seq: int) -> float:
+    """How far above the mean a message is worth, in standard deviations of BM25."""
     std = float(np.std(list(scores.context.values())))
     above_mean = scores.worth[seq] - float(np.mean(list(scores.worth.values())))
     return above_mean / (std if std > 1e-6 else 1.0)
