@@ -25,8 +25,8 @@ from support.running_server import ServerProcess
 pytestmark = pytest.mark.model
 
 LOOKED_FOR = {
-    "What food makes our dog itch?": "rex-07",
-    "Why did customers pay a penny too much?": "invoice-cents-01",
+    "What is our dog allergic to?": "rex-07",
+    "Why were the bills a penny too high?": "invoice-cents-01",
     "Which seafood makes me ill?": "hives-05",
     "What was my finishing time over 42 kilometres?": "marathon-09",
 }

@@ -31,10 +31,10 @@ from .recalled import recalled_messages, show_cost
 from .sidecar_process import SidecarFailedError, SidecarProcess
 
 RESOURCE = "demo-sam"
-# In other words than the messages that answer them.
+# As people ask: most of it in other words than the messages that answer them.
 QUESTIONS = (
-    "What food makes our dog itch?",
-    "Why did customers pay a penny too much?",
+    "What is our dog allergic to?",
+    "Why were the bills a penny too high?",
     "Which seafood makes me ill?",
     "What was my finishing time over 42 kilometres?",
 )
