@@ -97,6 +97,7 @@ def kept_answer(answer: RecallAnswer, explain: bool, index_identity: str) -> Kep
         tokens=found.tokens,
         context_tokens=found.context_tokens,
         messages_dropped_for_tokens=found.messages_dropped_for_tokens,
+        context_did_not_fit=found.context_did_not_fit,
     )
     excluded = excluded_bytes(answer) if explain else b""
     return KeptAnswer(recalled_bytes(answer, explain) + text + excluded, info.SerializeToString())

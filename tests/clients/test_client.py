@@ -209,6 +209,7 @@ def test_everything_of_an_answer_is_read() -> None:
         setattr(wire.info.timings, field.name, number)
     for name in ("tokens", "context_tokens", "messages_dropped_for_tokens"):
         setattr(wire.info, name, len(name))
+    wire.info.context_did_not_fit = True
     result = recall_result(wire)
     (hit,), (excluded,) = result.messages, result.excluded
     assert (hit.score, hit.rank, hit.relevance) == (0.5, 1, 2.5)
@@ -231,6 +232,7 @@ def test_everything_of_an_answer_is_read() -> None:
     }
     info = result.info
     assert (info.tokens, info.context_tokens, info.messages_dropped_for_tokens) == (6, 14, 27)
+    assert info.context_did_not_fit
     bare = recall_result(recall_pb2.RecallResponse(messages=[recall_pb2.RecalledMessage()]))
     assert (bare[0].score, bare[0].relevance, bare[0].explain) == (None, None, None)
     assert bare.excluded == ()

@@ -67,6 +67,9 @@ def test_every_budget_is_kept_and_more_never_shows_less(
         )
         dropped = 15 - len(answer.messages) + is_cut
         assert answers.info.messages_dropped_for_tokens == dropped
+        assert answers.info.context_did_not_fit is (
+            style is not ContextFormat.NONE and not answer.context_text
+        )
         assert [one.reason for one in answer.left_out] == (
             [ExcludedReason.TOKENS] * (len(hits) - len(ranked))
         )
@@ -179,7 +182,21 @@ def test_a_budget_too_small_for_any_context_still_fills_with_messages(answers: A
     answer = answers.answer("m1", "m5", before=0, after=0, tokens_max=6)
     assert _ids(answer) == ["m1", "m5"]
     assert answer.context_text == ""
+    assert answers.info.context_did_not_fit
     assert answers.info.messages_dropped_for_tokens == 1  # it is not in the context
+
+
+@pytest.mark.parametrize("tokens_max", [0, 6])
+def test_a_context_without_anything_to_say_is_not_one_that_did_not_fit(
+    answers: Assembling, tokens_max: int
+) -> None:
+    answers.add(_draft("m1", "one two"), _draft("m2", "three"))
+    answer = answers.answer(
+        "m1", thread_id="t", tokens_max=tokens_max, context_format=ContextFormat.MASTRA
+    )
+    assert "m1" in _ids(answer)
+    assert answer.context_text == ""
+    assert not answers.info.context_did_not_fit
 
 
 # ---- groups ----

@@ -176,6 +176,7 @@ def test_a_recall_answer_carries_everything(server: InProcessServer) -> None:
     assert (info.scope_used, info.mode_used) == (1, types_pb2.MODE_HYBRID)
     assert not info.exact
     assert (info.tokens, info.context_tokens, info.messages_dropped_for_tokens) == (11, 12, 13)
+    assert info.context_did_not_fit
     assert info.timings.lexical_us == 14
     assert info.index_identity == "fake@1/4"
     assert info.timings.total_us >= info.timings.queue_us > 0

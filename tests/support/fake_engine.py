@@ -207,6 +207,7 @@ class FakeEngine:
             tokens=11,
             context_tokens=12,
             messages_dropped_for_tokens=13,
+            context_did_not_fit=True,
             lexical_us=14,
         )
         return RecallAnswer((hit, neighbour, by_words), "context", info, self.excluded)

@@ -94,6 +94,7 @@ def _recall_info(wire: recall_pb2.RecallInfo) -> results.RecallInfo:
         tokens=wire.tokens,
         context_tokens=wire.context_tokens,
         messages_dropped_for_tokens=wire.messages_dropped_for_tokens,
+        context_did_not_fit=wire.context_did_not_fit,
     )
 
 

@@ -133,7 +133,7 @@ class RecallClient:
             return self._settings.without_memories(error)
 
     def recall_stream(self) -> RecallSession:
-        """One open stream for many recalls: half the latency of single calls.
+        """One open stream for many recalls: each is quicker than a single call.
 
         with memory.recall_stream() as session:
             result = session.recall("user-42", "What can Rex not eat?")

@@ -16,18 +16,24 @@ class Explain:
     """Why a hit ranks where it does. Its relevance is the sum of the parts.
 
     Attributes:
-        cosine: of the message's best vector; None where it has none, or nobody asked for it.
-        dense_rank: rank among dense candidates, from 1; 0 where it is not among them.
+        cosine: of the message's best vector with the whole query; None where it has none, or
+            nobody asked for it.
+        dense_rank: rank among dense candidates, from 1; 0 where it is not among them. In hybrid
+            mode it is by the query without the names of writers, as `dense_part` is: with a name
+            in the query a higher `cosine` may have a lower rank.
         chunk, chunks: which part of the message matched (from 0), and of how many.
         bm25: of the message's own words; 0 where it has no word of the query.
         bm25_in_context: of its words and, with less weight, those of the two messages before and
             after it in the thread, as one text.
-        lexical_rank: rank among lexical candidates, from 1; 0 where it is not among them.
-        dense_part: what the cosine adds to the relevance.
+        lexical_rank: rank among lexical candidates, by `lexical_part`, from 1; 0 where it is not
+            among them.
+        dense_part: what the cosine adds to the relevance; see `dense_rank`.
         lexical_part: what its words add, together with those around it in the thread.
-        neighbour_part: what the message before it hands over, where that one asks a question.
+        neighbour_part: what the message before it hands over, where that one asks a question; below
+            0 where that one is worth less than nothing.
         author_part: what it adds that the query names the message's author.
         recency_part, diversity_part: what recency adds or takes away, and diversity takes away.
+            With recency all relevances are on another scale: compare the differences.
     """
 
     cosine: float | None
@@ -80,8 +86,10 @@ class ExcludedCandidate:
     Attributes:
         message_id, thread_id: which message.
         reason: why it is not there.
-        rank: it had before anything was left out, from 1.
-        relevance, explain: as for hits.
+        rank: it had before anything was left out and before diversity, from 1; the ranks of hits
+            are counted anew.
+        relevance, explain: as for hits, but before diversity, which takes away only from those of
+            the `top_k` best.
         near_duplicate_of: id of the hit that says nearly the same, where that is the reason.
     """
 
@@ -120,8 +128,11 @@ class RecallInfo:
         query_tokens: of the query as embedded.
         cache_hit: the query's vector came from the cache, or the answer was given again.
         timings: see `RecallTimings`.
-        candidates: messages that passed scope, filter and exclusions.
-        searchable, pending: messages of the resource that can be found, and that cannot yet.
+        candidates: messages that passed scope, filter and exclusions; in lexical mode those of
+            them with a word of the query.
+        searchable: messages of the resource that can be found.
+        pending: messages of the resource without a vector yet; hybrid and lexical find them by
+            words.
         exact: the hits are exactly those that scoring every message would give.
         unknown_filter_keys: filter keys that no message of the resource carries; all of them
             where the resource has no messages.
@@ -132,6 +143,8 @@ class RecallInfo:
             given then, without a search.
         tokens, context_tokens: of the messages, and of `context_text`; with `max_tokens` only.
         messages_dropped_for_tokens: messages left out or cut to keep within `max_tokens`.
+        context_did_not_fit: `context_text` is empty although there are messages: `max_tokens` has
+            no room there for a beginning of the best hit, with the frame around it.
     """
 
     scope_used: Scope = Scope.UNSPECIFIED
@@ -154,6 +167,7 @@ class RecallInfo:
     tokens: int = 0
     context_tokens: int = 0
     messages_dropped_for_tokens: int = 0
+    context_did_not_fit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

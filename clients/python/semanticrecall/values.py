@@ -53,7 +53,8 @@ class Scope(WireEnum):
 class Mode(WireEnum):
     """How candidates are ranked. Default: HYBRID, by meaning and by words.
 
-    DENSE: by the cosine of vectors alone. LEXICAL: by words alone; hits have no score.
+    DENSE: by the cosine of vectors alone. LEXICAL: by words alone; the query is embedded, and hits
+    have a score, only where `threshold`, `diversity` or `near_duplicate_cosine` ask for cosines.
     """
 
     UNSPECIFIED = 0
@@ -72,7 +73,11 @@ class ContextFormat(WireEnum):
 
 
 class Wait(WireEnum):
-    """When `index` returns: once searchable (default), or once on disk."""
+    """When `index` returns: once searchable (default), or once on disk.
+
+    From then on a message is found by its words, in hybrid and lexical mode; by meaning once it is
+    searchable.
+    """
 
     UNSPECIFIED = 0
     SEARCHABLE = 1
@@ -80,7 +85,10 @@ class Wait(WireEnum):
 
 
 class Status(WireEnum):
-    """What became of one message given to `index`."""
+    """What became of one message given to `index`.
+
+    PENDING: on disk, without a vector yet; found by its words at once, in hybrid and lexical mode.
+    """
 
     UNSPECIFIED = 0
     INDEXED = 1
@@ -154,8 +162,10 @@ class Message:
         id: unique within the resource. Where none is given, a random one is made ONCE for this
             object: indexing the same object twice (a retry) is idempotent, building the message
             anew is not. Give your own id where you have one.
-        author: name of the writer, shown in the context.
-        create_time: when it was written, with a zone. None: the server's clock on arrival.
+        author: name of the writer, shown in the context and used for ranking: a query that names it
+            favours these messages. Set it for people.
+        create_time: when it was written, with a zone. None: the server's clock on arrival. Its day,
+            month and year (UTC) can be found as words.
         extra_ns: nanoseconds beyond the microseconds of `create_time`, 0 to 999.
         metadata: your own fields, for `filter`: JSON values, finite numbers, integers up to 2**53.
         payload: your own form of the message, returned byte for byte; at most 1,048,576 bytes.
@@ -237,7 +247,7 @@ class RecallOptions(TypedDict, total=False):
         top_k: how many messages to find, 1 to 1,000. Default 4.
         message_range: neighbours (before, after) of each hit, 0 to 50. Default (1, 1).
         threshold: least cosine of a hit, -1 to 1, in every mode. Default: none. A message that has
-            no vector yet is then no hit.
+            no vector yet is then no hit. It only takes away from the `top_k` best.
         filter: condition on `Message.metadata`, e.g. `{"project": "A", "age": {"$gte": 3}}`.
         roles: only messages of these roles are hits.
         create_time_from, create_time_to: only messages in this half-open interval are hits.

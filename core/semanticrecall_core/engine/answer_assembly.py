@@ -91,6 +91,7 @@ class AnswerAssembly:
             messages, text, for_tokens = fitted.messages, fitted.context_text, fitted.left_out
             info.messages_dropped_for_tokens = len(for_tokens) + fitted.is_cut
             info.tokens, info.context_tokens = fitted.tokens, fitted.context_tokens
+            info.context_did_not_fit = fitted.context_did_not_fit
         else:
             messages, text = self._bounded(info, whole, form)
         info.messages_dropped += len(whole) - len(for_tokens) - len(messages)

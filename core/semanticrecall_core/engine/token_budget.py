@@ -64,6 +64,7 @@ class WithinTokens:
         left_out: seqs of messages left out for tokens.
         is_cut: the best hit was cut, in the answer or in the context.
         tokens, context_tokens: of messages and context.
+        context_did_not_fit: there is no context for want of room.
     """
 
     messages: tuple[RecalledMessage, ...]
@@ -72,6 +73,7 @@ class WithinTokens:
     is_cut: bool
     tokens: int
     context_tokens: int
+    context_did_not_fit: bool = False
 
 
 class TokenBudget:
@@ -121,7 +123,7 @@ class TokenBudget:
             text = self._cut_context(shown, to_fit.tokens_max, to_fit.form, budget)
             if not text:
                 without_context = self(replace(to_fit, form=None), budget)
-                return replace(without_context, is_cut=True)
+                return replace(without_context, is_cut=True, context_did_not_fit=True)
         return WithinTokens(
             (shown,),
             text,

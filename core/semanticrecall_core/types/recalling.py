@@ -197,6 +197,7 @@ class RecallInfo:
     messages_dropped_for_tokens: int = 0
     tokens: int = 0
     context_tokens: int = 0
+    context_did_not_fit: bool = False
     embed_us: int = 0
     search_us: int = 0
     lexical_us: int = 0

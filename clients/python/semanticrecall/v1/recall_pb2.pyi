@@ -218,7 +218,7 @@ class RecallTimings(_message.Message):
     def __init__(self, total_us: _Optional[int] = ..., queue_us: _Optional[int] = ..., embed_us: _Optional[int] = ..., search_us: _Optional[int] = ..., fetch_us: _Optional[int] = ..., render_us: _Optional[int] = ..., lexical_us: _Optional[int] = ...) -> None: ...
 
 class RecallInfo(_message.Message):
-    __slots__ = ("scope_used", "mode_used", "best_score", "why_empty", "query_truncated", "query_tokens", "cache_hit", "timings", "candidates", "searchable", "pending", "exact", "unknown_filter_keys", "index_identity", "absent_group_ids", "messages_dropped", "answer_cache_hit", "tokens", "context_tokens", "messages_dropped_for_tokens")
+    __slots__ = ("scope_used", "mode_used", "best_score", "why_empty", "query_truncated", "query_tokens", "cache_hit", "timings", "candidates", "searchable", "pending", "exact", "unknown_filter_keys", "index_identity", "absent_group_ids", "messages_dropped", "answer_cache_hit", "tokens", "context_tokens", "messages_dropped_for_tokens", "context_did_not_fit")
     SCOPE_USED_FIELD_NUMBER: _ClassVar[int]
     MODE_USED_FIELD_NUMBER: _ClassVar[int]
     BEST_SCORE_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +239,7 @@ class RecallInfo(_message.Message):
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_DROPPED_FOR_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_DID_NOT_FIT_FIELD_NUMBER: _ClassVar[int]
     scope_used: _types_pb2.Scope
     mode_used: _types_pb2.Mode
     best_score: float
@@ -259,7 +260,8 @@ class RecallInfo(_message.Message):
     tokens: int
     context_tokens: int
     messages_dropped_for_tokens: int
-    def __init__(self, scope_used: _Optional[_Union[_types_pb2.Scope, str]] = ..., mode_used: _Optional[_Union[_types_pb2.Mode, str]] = ..., best_score: _Optional[float] = ..., why_empty: _Optional[_Union[WhyEmpty, str]] = ..., query_truncated: bool = ..., query_tokens: _Optional[int] = ..., cache_hit: bool = ..., timings: _Optional[_Union[RecallTimings, _Mapping]] = ..., candidates: _Optional[int] = ..., searchable: _Optional[int] = ..., pending: _Optional[int] = ..., exact: bool = ..., unknown_filter_keys: _Optional[_Iterable[str]] = ..., index_identity: _Optional[str] = ..., absent_group_ids: _Optional[_Iterable[str]] = ..., messages_dropped: _Optional[int] = ..., answer_cache_hit: bool = ..., tokens: _Optional[int] = ..., context_tokens: _Optional[int] = ..., messages_dropped_for_tokens: _Optional[int] = ...) -> None: ...
+    context_did_not_fit: bool
+    def __init__(self, scope_used: _Optional[_Union[_types_pb2.Scope, str]] = ..., mode_used: _Optional[_Union[_types_pb2.Mode, str]] = ..., best_score: _Optional[float] = ..., why_empty: _Optional[_Union[WhyEmpty, str]] = ..., query_truncated: bool = ..., query_tokens: _Optional[int] = ..., cache_hit: bool = ..., timings: _Optional[_Union[RecallTimings, _Mapping]] = ..., candidates: _Optional[int] = ..., searchable: _Optional[int] = ..., pending: _Optional[int] = ..., exact: bool = ..., unknown_filter_keys: _Optional[_Iterable[str]] = ..., index_identity: _Optional[str] = ..., absent_group_ids: _Optional[_Iterable[str]] = ..., messages_dropped: _Optional[int] = ..., answer_cache_hit: bool = ..., tokens: _Optional[int] = ..., context_tokens: _Optional[int] = ..., messages_dropped_for_tokens: _Optional[int] = ..., context_did_not_fit: bool = ...) -> None: ...
 
 class RecallResponse(_message.Message):
     __slots__ = ("request_id", "messages", "context_text", "info", "error", "excluded")
