@@ -46,22 +46,25 @@ def test_a_table_shows_the_parts_of_each_hit_and_what_is_left_out(run: Run) -> N
     result = explained(run)
     assert result.exit_code == 0
     title, names, hit, below, others, left_out, *cost = result.stdout.splitlines()
-    assert (title, below) == ("Hits", "Not in the answer")
+    assert title == "Hits · with recency only differences of relevance count"
+    assert below == (
+        "Not in the answer · rank before anything was left out · relevance before diversity"
+    )
     numbers = (
         "relevance meaning words neighbour author recency diversity "
-        "cosine #cosine BM25 in context #BM25"
+        "#meaning cosine #words BM25 in context own"
     )
     assert names.split() == ["message", *numbers.split(), "who", "when", "text"]
     parts = "+0.125 +0.250 +0.500 +0.625 +0.750 -0.875".split()
     assert hit.split()[:14] == [
         *("1", "best", "2.000", *parts),
-        *("1.000", "1", "2.50", "3.50", "22"),
+        *("1", "1.000", "22", "3.50", "2.50"),
     ]
     said = "red green \N{REPLACEMENT CHARACTER}[2J [bold]end"
     assert hit.split()[14:] == ["Kim", "2024-05-01", *said.split()]
-    assert others.split() == ["message", *numbers.split(), "why"]
+    assert others.split() == ["message", *numbers.split(), "why", "text"]
     assert left_out.split()[:3] == ["2", "other", "1.000"]
-    assert left_out.endswith("says nearly the same as best")
+    assert left_out.endswith("nearly the same as best user: red")
     assert "1 of 0 messages in 1.5 ms" in cost[0]
 
 
@@ -70,19 +73,83 @@ def test_a_narrow_terminal_gets_lines_that_fit(run: Run, columns: int) -> None:
     shown = explained(run, columns=columns).stdout
     assert max(cell_len(line) for line in shown.splitlines()) <= columns
     words = " ".join(shown.split())
-    assert "1 best relevance 2.000 = +0.125 meaning +0.250 words" in words
-    assert "-0.875 diversity cosine 1.000 (#1) BM25 2.50 (#22), in context 3.50" in words
-    assert "Kim, 2024-05-01 red green" in words
-    assert "2 other relevance 1.000 =" in words
-    assert "says nearly the same as best" in words
+    assert "1 best relevance 2.00 = +0.12 meaning +0.25 words" in words
+    facts = ("meaning #1", "cosine 1.000", "words #22", "BM25 in context 3.50", "own words 2.50")
+    assert f"-0.88 diversity {', '.join(facts)} Kim, 2024-05-01: red green" in words
+    assert "2 other 1.00, nearly the same as best user: red" in words
 
 
-def test_text_that_is_twice_as_wide_as_it_is_long_stays_inside(run: Run, shelf: Shelf) -> None:
-    run("index", "u", "t", "red " + "猫" * 100, "--id", "wide")
-    for columns in (50, 130):
-        shown = run("recall", "u", "red", "--explain", columns=columns).stdout
-        assert "猫" in shown
-        assert max(cell_len(line) for line in shown.splitlines()) <= columns
+@pytest.mark.parametrize("columns", [40, 80])
+def test_no_line_ends_between_a_number_and_what_it_is_of(run: Run, columns: int) -> None:
+    shown = explained(run, columns=columns).stdout
+    for fact in ("-0.88 diversity", "words #22", "BM25 in context 3.50", "own words 2.50"):
+        assert sum(fact in line for line in shown.splitlines()) == 1
+
+
+def of_four_and_twenty(run: Run, columns: int) -> list[str]:
+    """What is printed of four hits and as many left out as there are at most."""
+    run("index", "u", "t", *(f"red number {n} and much more of it" * 3 for n in range(24)))
+    shown: str = run("recall", "u", "red", "--explain", columns=columns).stdout
+    return shown.splitlines()
+
+
+def test_in_a_narrow_terminal_few_of_those_left_out_are_shown(run: Run, shelf: Shelf) -> None:
+    lines = of_four_and_twenty(run, 80)
+    assert "15 more: --format json" in lines
+    assert len(lines) <= 2 * 24
+    whole_ids = {message.id for message in shelf.messages.values()}
+    assert sum(any(line.split()[1:2] == [id] for line in lines) for id in whole_ids) == 9
+
+
+def test_in_a_wide_terminal_each_candidate_has_one_line(run: Run) -> None:
+    lines = of_four_and_twenty(run, 200)
+    placed = [line.split()[0] for line in lines if line.split()[0].isdecimal()]
+    assert placed[:24] == [str(n) for n in range(1, 25)]
+    assert len(lines) <= 2 * 2 + 24 + 2
+    assert max(cell_len(line) for line in lines) <= 200
+
+
+def test_without_the_texts_of_what_is_left_out_its_reasons_are_shown(
+    run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them was forgotten between the two calls."""
+    run("index", "u", "t", "red green", "--id", "best")
+    run("index", "u", "t", "red", "--id", "other")
+
+    def forgotten(self: sr.RecallClient, *_: object, **__: object) -> tuple[sr.Message, ...]:
+        raise sr.NotFoundError("no such message")
+
+    monkeypatch.setattr(sr.RecallClient, "get_messages", forgotten)
+    for columns in (80, 200):
+        result = run("recall", "u", "red green", "--explain", "-k", "1", columns=columns)
+        assert result.exit_code == 0
+        assert "nearly the same as best" in result.stdout
+        assert "user: red\n" not in result.stdout
+
+
+def test_places_that_a_name_in_the_query_turns_round_are_explained(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "meaning is of the query without names, cosine of all of it"
+    assert said not in explained(run).stdout
+
+    def turned(self: sr.RecallClient, *_: object, **__: object) -> sr.RecallResult:
+        hits = [(1, 0.349, 1), (2, 0.368, 10)]
+        return sr.RecallResult(
+            tuple(
+                sr.RecalledMessage(
+                    sr.user("x", id=f"m{rank}"),
+                    hit=True,
+                    score=cosine,
+                    rank=rank,
+                    explain=sr.Explain(cosine, place, 0, 1),
+                )
+                for rank, cosine, place in hits
+            )
+        )
+
+    monkeypatch.setattr(sr.RecallClient, "recall", turned)
+    assert said in run("recall", "u", "red", "--explain").stdout
 
 
 def test_json_says_the_same(run: Run) -> None:
@@ -119,6 +186,7 @@ def test_an_empty_answer_says_why(run: Run) -> None:
     shown = run("recall", "u", "red", "--explain").stdout
     assert shown.startswith("No memories: the query is empty.")
     assert "Hits" not in shown
+    assert " of 0 messages" not in shown  # nothing was searched
 
 
 def test_the_text_for_a_prompt_is_not_mixed_with_the_explanation(run: Run) -> None:

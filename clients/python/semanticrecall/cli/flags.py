@@ -154,7 +154,7 @@ class TimedFlags(Flags):
                 f"--time-zone: {self.time_zone!r} is not a zone; write one like Europe/Berlin"
             ) from None
 
-    def moment(self, text: str) -> datetime:
+    def moment(self, text: str, flag: str) -> datetime:
         """A time of the command line: ISO 8601; without a zone it is that of --time-zone.
 
         Raises:
@@ -164,7 +164,7 @@ class TimedFlags(Flags):
             given = datetime.fromisoformat(text)
         except ValueError:
             raise typer.BadParameter(
-                f"{text!r} is not a time; write 2024-05-01 or 2024-05-01T14:00:00Z"
+                f"{flag}: {text!r} is not a time; write 2024-05-01 or 2024-05-01T14:00:00Z"
             ) from None
         return (given if given.tzinfo else given.replace(tzinfo=self.zone)).astimezone(UTC)
 

@@ -58,7 +58,7 @@ def _what(flags: ForgetFlags, memory: RecallClient) -> str:
         count = next((t.messages for t in listed if t.thread_id == flags.thread), 0)
         return f"thread {plain(flags.thread)} of {owner} ({count:,} messages)"
     if flags.before:
-        moment = flags.output.time(flags.moment(flags.before))
+        moment = flags.output.time(flags.moment(flags.before, "--before"))
         return f"all messages of {owner} from before {moment} {flags.output.zone_name}"
     count = memory.stats(flags.resource).messages
     return f"everything of {owner} ({count:,} messages)"
@@ -83,7 +83,7 @@ def _forget(flags: ForgetFlags, memory: RecallClient) -> ForgetResult:
     if flags.thread:
         return memory.forget_thread(flags.resource, flags.thread)
     if flags.before:
-        return memory.forget_before(flags.resource, flags.moment(flags.before))
+        return memory.forget_before(flags.resource, flags.moment(flags.before, "--before"))
     return memory.forget_everything(flags.resource)
 
 

@@ -44,7 +44,9 @@ class IndexFlags(TimedFlags):
     role: Annotated[
         RoleName, typer.Option(metavar="ROLE", help="Who said it: user, assistant, system or tool.")
     ] = RoleName.USER
-    author: Annotated[str, typer.Option(help="Name of the writer.")] = ""
+    author: Annotated[
+        str, typer.Option(help="Name of the writer: a query that names it favours the message.")
+    ] = ""
     id: Annotated[str, typer.Option(help="The message's id. Default: a new one.")] = ""
     time: Annotated[str, typer.Option(help="When it was said. Default: now.")] = ""
     metadata: Annotated[str, typer.Option(help="JSON object for --filter.")] = ""
@@ -58,7 +60,7 @@ def index(flags: IndexFlags) -> None:
     if flags.id:
         fields["id"] = flags.id
     if flags.time:
-        fields["create_time"] = flags.moment(flags.time)
+        fields["create_time"] = flags.moment(flags.time, "--time")
     if flags.metadata:
         fields["metadata"] = json_object(flags.metadata, "--metadata")
     said = [_stdin() if text == "-" else text for text in flags.texts]
@@ -109,9 +111,9 @@ def history(flags: HistoryFlags) -> None:
     """Show messages in the order they were said (JSON Lines with --format json)."""
     options: ListOptions = {"thread_id": flags.thread, "roles": roles_named(flags.role)}
     if flags.since:
-        options["create_time_from"] = flags.moment(flags.since)
+        options["create_time_from"] = flags.moment(flags.since, "--since")
     if flags.until:
-        options["create_time_to"] = flags.moment(flags.until)
+        options["create_time_to"] = flags.moment(flags.until, "--until")
     if not flags.all:
         options["newest_first"], options["limit"] = True, flags.last
     with flags.client() as memory:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import groupby
 
+from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -29,21 +31,30 @@ _WHY_EMPTY = {
 }
 
 
-def show_recall(output: Output, result: RecallResult, query: str) -> None:
+def show_recall(
+    output: Output, result: RecallResult, query: str, top_k: int, threshold: float | None
+) -> None:
     """Print an answer for people: hits stand out, their neighbours are dimmed."""
     if result.messages:
         output.console.print(recalled_messages(output, result, query))
     else:
-        show_why_empty(output, result)
+        output.console.print(no_memories(result, top_k, threshold))
     show_cost(output, result)
 
 
-def show_why_empty(output: Output, result: RecallResult) -> None:
-    """Say why there are no messages, and how close the closest was."""
-    why = _WHY_EMPTY.get(result.info.why_empty, "nothing was found")
-    best = result.info.best_score
-    closest = "" if best is None else f" (closest: {best:.3f})"
-    output.console.print(f"No memories: {why}{closest}.")
+def no_memories(result: RecallResult, top_k: int, threshold: float | None) -> str:
+    """Why there are no messages, and how close the closest was."""
+    best, reason = result.info.best_score, result.info.why_empty
+    why = _WHY_EMPTY.get(reason, "nothing was found")
+    if best is None:
+        return f"No memories: {why}."
+    if reason is WhyEmpty.BELOW_THRESHOLD and threshold is not None and best >= threshold:
+        # The order is not that of cosines, and what the threshold takes away lets nobody move up.
+        return (
+            f"No memories: the threshold takes away the best {top_k}, and the closest message "
+            f"({best:.3f}) ranks behind them: raise --top-k, or use --mode dense."
+        )
+    return f"No memories: {why} (closest: {best:.3f})."
 
 
 def recalled_messages(output: Output, result: RecallResult, query: str) -> Group:
@@ -109,15 +120,23 @@ def score_bar(score: float | None) -> Text:
 
 
 def show_cost(output: Output, result: RecallResult, *more: str) -> None:
-    """What the answer cost; a line ends between two facts, not inside one."""
+    """What the answer cost."""
+    if result.info.why_empty is WhyEmpty.NO_QUERY:
+        return  # nothing was searched
+    facts = (*_cost(result), *more, f"times: {output.zone_name}")
+    output.console.print(packed(facts, " · ", output.console.width), style="dim", markup=False)
+
+
+def packed(facts: Iterable[str], between: str, width: int) -> str:
+    """Facts in lines of at most so many cells; a line ends between two facts, not inside one."""
     lines = [""]
-    for fact in (*_cost(result), *more, f"times: {output.zone_name}"):
-        joined = f"{lines[-1]} · {fact}" if lines[-1] else fact
-        if lines[-1] and len(joined) > output.console.width:
+    for fact in facts:
+        joined = f"{lines[-1]}{between}{fact}" if lines[-1] else fact
+        if lines[-1] and cell_len(joined) > width:
             lines.append(fact)
         else:
             lines[-1] = joined
-    output.console.print("\n".join(lines), style="dim", markup=False)
+    return "\n".join(lines)
 
 
 def _cost(result: RecallResult) -> list[str]:
@@ -131,9 +150,10 @@ def _cost(result: RecallResult) -> list[str]:
     if info.mode_used is not Mode.UNSPECIFIED:
         parts.append(f"{info.mode_used.name.lower()}{', exact' if info.exact else ''}")
     if info.candidates != info.searchable:
-        parts.append(f"{info.candidates:,} allowed")
+        lexical = info.mode_used is Mode.LEXICAL
+        parts.append(f"{info.candidates:,} {'with a word of the query' if lexical else 'allowed'}")
     if info.pending:
-        parts.append(f"{info.pending:,} not searchable yet")
+        parts.append(f"{info.pending:,} without a vector yet")
     if info.query_truncated:
         parts.append("the query was cut to the model's window")
     if info.tokens or info.context_tokens:

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
+from ..results import RecallResult
 from ..values import ContextFormat, Mode, RecallOptions, Scope
-from .explained import show_explained
+from .explained import show_explained, texts_left_out
 from .flags import TimedFlags, command
 from .message_flags import (
     PANEL,
@@ -25,7 +26,7 @@ from .message_flags import (
     roles_named,
 )
 from .output import plain
-from .recalled import show_recall
+from .recalled import no_memories, show_recall
 
 HALF_LIFE_DAYS_MAX = 36_500
 
@@ -60,7 +61,12 @@ class RecallFlags(TimedFlags):
         bool, typer.Option("--this-thread", help="Search only the conversation of --thread.")
     ] = False
     threshold: Annotated[
-        float | None, typer.Option(help="Least cosine of a hit, -1 to 1.", min=-1, max=1)
+        float | None,
+        typer.Option(
+            help="Least cosine of a hit, -1 to 1; takes away from the --top-k best.",
+            min=-1,
+            max=1,
+        ),
     ] = None
     filter: Annotated[
         str, typer.Option(help='Condition on metadata, e.g. \'{"project": {"$in": ["A"]}}\'.')
@@ -120,16 +126,29 @@ def recall(flags: RecallFlags) -> None:
         raise typer.BadParameter("--this-thread needs --thread")
     if flags.explain and flags.context is not ContextName.NONE and not flags.output.as_json:
         raise typer.BadParameter("--explain and --context together need --format json")
+    output = flags.output
     with flags.client() as memory:
         result = memory.recall(flags.resource, flags.query, **_recall_options(flags))
-    if flags.output.as_json:
-        flags.output.json(result)
+        if flags.explain and not output.as_json:
+            left_out = texts_left_out(memory, flags.resource, result)
+            why_none = no_memories(result, flags.top_k, flags.threshold)
+            show_explained(output, result, left_out, why_none)
+            return
+    if output.as_json:
+        output.json(result)
     elif flags.context is not ContextName.NONE:
-        sys.stdout.write(plain(result.context_text) + "\n" if result.context_text else "")
-    elif flags.explain:
-        show_explained(flags.output, result)
+        _show_context(flags, result)
     else:
-        show_recall(flags.output, result, flags.query)
+        show_recall(output, result, flags.query, flags.top_k, flags.threshold)
+
+
+def _show_context(flags: RecallFlags, result: RecallResult) -> None:
+    if result.context_text:
+        sys.stdout.write(plain(result.context_text) + "\n")
+    elif result.info.context_did_not_fit:
+        flags.output.note(f"No room for a text for a prompt in {flags.max_tokens:,} tokens.")
+    elif not result.messages:
+        flags.output.note(no_memories(result, flags.top_k, flags.threshold))
 
 
 def _recall_options(flags: RecallFlags) -> RecallOptions:
@@ -148,9 +167,9 @@ def _recall_options(flags: RecallFlags) -> RecallOptions:
     if flags.filter:
         options["filter"] = json_object(flags.filter, "--filter")
     if flags.since:
-        options["create_time_from"] = flags.moment(flags.since)
+        options["create_time_from"] = flags.moment(flags.since, "--since")
     if flags.until:
-        options["create_time_to"] = flags.moment(flags.until)
+        options["create_time_to"] = flags.moment(flags.until, "--until")
     if flags.max_tokens:
         options["max_tokens"] = flags.max_tokens
     if flags.explain:
