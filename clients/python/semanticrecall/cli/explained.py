@@ -246,9 +246,9 @@ def _hit_in_lines(line: _Line, width: int) -> Group:
     relevance = f"relevance {line.relevance:.2f}"
     sum_of = [f"{relevance} = {parts[0]}", *parts[1:]] if parts else [relevance]
     facts = (
-        f"meaning #{_place(explain.dense_rank)},",
+        f"meaning {_place(explain.dense_rank, '#')},",
         f"cosine {_cosine(explain)},",
-        f"words #{_place(explain.lexical_rank)},",
+        f"words {_place(explain.lexical_rank, '#')},",
         f"BM25 in context {_bm25(explain.bm25_in_context)},",
         f"own words {_bm25(explain.bm25)}",
     )
@@ -288,8 +288,8 @@ def _cosine(explain: Explain) -> str:
     return "-" if explain.cosine is None else f"{explain.cosine:.3f}"
 
 
-def _place(rank: int) -> str:
-    return str(rank) if rank else "-"
+def _place(rank: int, mark: str = "") -> str:
+    return f"{mark}{rank}" if rank else "-"
 
 
 def _bm25(value: float) -> str:
