@@ -151,6 +151,17 @@ def test_without_diversity_the_best_are_taken() -> None:
     assert (taken.tolist(), parts.tolist()) == ([0, 1], [0.0, 0.0])
 
 
+@given(relevance=st.lists(st.floats(-9, 9), min_size=1, max_size=60))
+def test_where_nothing_but_difference_counts_the_best_is_first(relevance: list[float]) -> None:
+    """What is subtracted from each is all it has, but for rounding: that chooses nobody."""
+    ordered = np.sort(relevance)[::-1].copy()
+    unlike = np.eye(len(ordered), dtype=np.float32)
+    taken, parts = diverse(ordered, unlike, 1.0, span_of(ordered), len(ordered))
+    assert taken.tolist() == list(range(len(ordered)))
+    assert (np.diff(ordered + parts) <= 0.0).all()
+    assert ordered + parts == pytest.approx(np.full(len(ordered), ordered[-1]), abs=1e-6)
+
+
 def test_diversity_takes_what_is_new() -> None:
     relevance = np.array([3.0, 2.9, 1.0])
     taken, parts = diverse(relevance, unit((1, 0), (1, 0), (0, 1)), 0.5, span_of(relevance), 2)

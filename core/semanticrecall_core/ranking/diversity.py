@@ -79,11 +79,19 @@ def diverse(
     left = np.ones(len(vectors), dtype=bool)
     taken: list[int] = []
     parts: list[float] = []
+    above = relevance - worst
+    lowest = np.inf  # of the sums; rounding must not make one rise
+    rounding = float(np.spacing(abs(worst) + 2.0 * width))  # of the largest number here
     for _ in range(min(top_k, len(vectors))):
-        lost = -diversity * ((relevance - worst) + width * nearest)
-        best = int(np.argmax(np.where(left, relevance + lost, -np.inf)))
+        # Not the sum with what is lost: with a diversity of 1 its rounding would choose.
+        worth = (1.0 - diversity) * above - diversity * width * nearest
+        best = int(np.argmax(np.where(left, worth, -np.inf)))
+        part = float(-diversity * (above[best] + width * nearest[best]))
+        while relevance[best] + part > lowest:
+            part -= rounding
+        lowest = float(relevance[best]) + part
         taken.append(best)
-        parts.append(float(lost[best]))
+        parts.append(part)
         left[best] = False
         np.maximum(nearest, vectors @ vectors[best], out=nearest)
     return np.array(taken, dtype=np.int64), np.array(parts, dtype=np.float64)
