@@ -61,7 +61,7 @@ _ONE = 10
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """All constants of the lexical scores. Chosen by cross-validation: docs/decisions/0019.
+    """All constants of the lexical scores. Chosen by cross-validation: docs/decisions/0022.
 
     Attributes:
         k1, b: as in the formula above.
