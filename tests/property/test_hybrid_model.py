@@ -15,7 +15,7 @@ from semanticrecall_core.types.recalling import Mode
 from semanticrecall_core.types.values import ForgetTarget, ListQuery, StoredMessage, Wait
 from support.fake_embedder import text_vector
 from support.hybrid_engine import HybridRunning
-from support.lexical_model import Corpus, Text
+from support.lexical_model import Corpus, Text, standing_out
 from support.running_engine import draft
 
 AUTHORS = ["", "Ottilie", "Max Brod"]
@@ -85,9 +85,7 @@ def relevance_of(
         )
         for row in rows
     )
-    words, names = corpus.words(query)
-    windows = corpus.scores(0.6, 0.3, words)
-    own = corpus.scores(0.0, 0.0, words)
+    scored = corpus.scored(query)
     vector = text_vector(without_authors(query, rows), 64).astype(np.float64)
     cosines = {
         row.seq: float(vector @ text_vector(row.text, 64)) for row in rows if row.id not in waiting
@@ -96,9 +94,9 @@ def relevance_of(
     for row in rows:
         dense = 0.0
         if row.seq in cosines:
-            dense = z(cosines[row.seq], list(cosines.values()), least=0.01)
-        lexical = z(windows[row.seq], list(windows.values()), least=1e-6)
-        named = float(bool(corpus.documents[row.seq].author & names))
+            dense = max(-1.0, z(cosines[row.seq], list(cosines.values()), least=0.01))
+        lexical = standing_out(scored, row.seq)
+        named = float(bool(corpus.documents[row.seq].author & scored.names))
         alone[row.seq] = dense + lexical + named
     relevance = {}
     for row in rows:
@@ -106,7 +104,7 @@ def relevance_of(
         handed = 0.0
         if before is not None and corpus.documents[before].asks:
             handed = SHARE_OF_QUESTION * alone[before]
-        relevance[row.seq] = (alone[row.seq] + handed, own[row.seq])
+        relevance[row.seq] = (alone[row.seq] + handed, scored.own[row.seq])
     return relevance
 
 
