@@ -220,6 +220,7 @@ def test_a_vector_stands_in_for_that_of_the_query(facts: HybridRunning) -> None:
 def test_no_query_is_no_error(facts: HybridRunning, text: str, mode: Mode | None) -> None:
     answer = facts.recall(text, mode=mode, alternative_texts=("tea",))
     assert (ids(answer), answer.info.why_empty) == ([], WhyEmpty.NO_QUERY)
+    assert answer.info.mode_used is (mode or Mode.HYBRID)
 
 
 def test_words_are_not_looked_for_in_a_vector(facts: HybridRunning) -> None:

@@ -131,8 +131,8 @@ class RecallUseCase:
                 raise UnimplementedError("ranking.mode: only MODE_DENSE is available here")
             return Mode.DENSE
         mode = query.mode or Mode.HYBRID
-        has_words = has_visible_text(query.text)
-        return Mode.DENSE if mode is Mode.HYBRID and not has_words else mode
+        without_words = query.embedding is not None and not has_visible_text(query.text)
+        return Mode.DENSE if mode is Mode.HYBRID and without_words else mode
 
     def _asked(self, query: RecallQuery, info: RecallInfo, budget: CallBudget) -> Asked | None:
         """The query for the indexes; None where there is nothing to look for."""
@@ -243,7 +243,7 @@ class RecallUseCase:
                     FieldViolation(
                         "filter",
                         f"no message of this resource has the key {key!r}; correct it, or declare "
-                        "it with --filter-keys",
+                        "it with --filter-keys (a setting of serve)",
                     )
                     for key in refused
                 ]
