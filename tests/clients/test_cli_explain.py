@@ -86,6 +86,19 @@ def test_no_line_ends_between_a_number_and_what_it_is_of(run: Run, columns: int)
         assert sum(fact in line for line in shown.splitlines()) == 1
 
 
+def test_what_is_below_a_candidate_is_indented(run: Run) -> None:
+    run("index", "u", "t", "red green", "--id", "best" * 8)
+    run("index", "u", "t", "red", "--id", "other" * 6)
+    shown = run("recall", "u", "red green", "--explain", "-k", "1", columns=40).stdout
+    lines = shown[shown.index("other") :].splitlines()
+    assert [line.strip() for line in lines[1:4]] == [
+        "1.00,",
+        "nearly the same as bestbest…tbest",
+        "user: red",
+    ]
+    assert all(line.startswith(" " * 5) for line in lines[1:4])
+
+
 def of_four_and_twenty(run: Run, columns: int) -> list[str]:
     """What is printed of four hits and as many left out as there are at most."""
     run("index", "u", "t", *(f"red number {n} and much more of it" * 3 for n in range(24)))

@@ -44,8 +44,8 @@ def test_a_threshold_that_the_closest_message_reaches_is_not_said_to_be_too_high
     result = none_because(sr.WhyEmpty.BELOW_THRESHOLD, 0.534)
     lower = answered(result, "-k", "2", "--threshold", "0.4", *flags).stdout
     assert lower.splitlines()[0] == (
-        "No memories: the threshold takes away the best 2, and the closest message (0.534) ranks "
-        "behind them: raise --top-k, or use --mode dense."
+        "No memories: the threshold takes away the best 2, and the closest message (0.534) is not "
+        "among them: raise --top-k, or use --mode dense."
     )
     higher = answered(result, "-k", "2", "--threshold", "0.6", *flags).stdout
     assert higher.splitlines()[0] == (

@@ -261,10 +261,10 @@ def _hit_in_lines(line: _Line, width: int) -> Group:
 def _left_out_in_lines(line: _Line, width: int) -> Group:
     facts = Text(packed([f"{line.relevance:.2f},", line.why], " ", width - INDENT_CELLS))
     first = Text.assemble(_heading(line), "  ", facts)
+    below = [Text(_quoted(line), no_wrap=True, overflow="ellipsis")] if line.said else []
     if first.cell_len > width:
-        first = Text.assemble(_heading(line), "\n", " " * INDENT_CELLS, facts)
-    said = Text(_quoted(line), no_wrap=True, overflow="ellipsis")
-    return Group(first, *([Padding(said, (0, 0, 0, INDENT_CELLS))] if said else []))
+        first, below = _heading(line), [facts, *below]
+    return Group(first, Padding(Group(*below), (0, 0, 0, INDENT_CELLS)))
 
 
 def _heading(line: _Line) -> Text:

@@ -52,7 +52,7 @@ def no_memories(result: RecallResult, top_k: int, threshold: float | None) -> st
         # The order is not that of cosines, and what the threshold takes away lets nobody move up.
         return (
             f"No memories: the threshold takes away the best {top_k}, and the closest message "
-            f"({best:.3f}) ranks behind them: raise --top-k, or use --mode dense."
+            f"({best:.3f}) is not among them: raise --top-k, or use --mode dense."
         )
     return f"No memories: {why} (closest: {best:.3f})."
 
