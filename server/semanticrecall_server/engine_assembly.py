@@ -82,5 +82,6 @@ def make_engine(settings: Settings, store: MessageStore, embedder: Embedder) -> 
         filter_keys=frozenset(settings.filter_keys),
         partitions_bytes_max=bytes_max,
         lexical_bytes_max=words_bytes_max,
+        cores=worker_threads(),
     )
     return Engine(store, embedder, index, limits, snapshotting, lexical)

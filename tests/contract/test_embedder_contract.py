@@ -265,6 +265,19 @@ def test_queries_together_have_the_vectors_of_each_alone(subject: Subject) -> No
     assert subject.embedder.embed_queries([], budget()) == []
 
 
+def test_what_is_cached_is_not_to_be_computed_and_asking_counts_nothing(subject: Subject) -> None:
+    embedder = subject.embedder
+    asked = ["hello", "turn on dark mode"]
+    assert embedder.queries_to_compute(asked, "alice") == 2
+    embedder.embed_query("hello", budget(), "alice")
+    counted = embedder.cache_stats()
+    assert embedder.queries_to_compute(asked, "alice") == 1
+    assert embedder.queries_to_compute(["hello"], "alice") == 0
+    assert embedder.queries_to_compute(asked, "bob") == 2
+    assert embedder.queries_to_compute([], "alice") == 0
+    assert embedder.cache_stats() == counted
+
+
 def test_queries_together_share_runs_with_others_and_owners_share_nothing(
     subject: Subject,
 ) -> None:

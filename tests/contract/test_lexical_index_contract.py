@@ -59,7 +59,10 @@ class Record:
         self, index: InMemoryLexicalIndex, query: LexicalQuery, scoring: Scoring | None = None
     ) -> None:
         match = index.match("r", query)
-        Corpus(self.texts.get("r", {}).values(), scoring).check(match, query)
+        corpus = Corpus(self.texts.get("r", {}).values(), scoring)
+        corpus.check(match, query)
+        for top_k in (query.top_k, query.top_k + 1):
+            corpus.check(index.scored("r", query.texts, top_k).match(query), query)
 
 
 def a_text(rng: random.Random, seq: int, threads: int = 3) -> Text:
@@ -341,8 +344,26 @@ def test_a_search_sees_a_change_whole_or_not_at_all() -> None:
 
 @pytest.mark.parametrize("query", [LexicalQuery((), 3), LexicalQuery(("a",), -1)])
 def test_a_query_out_of_range_is_refused(query: LexicalQuery) -> None:
+    index = an_index(Record())
     with pytest.raises(InvalidArgumentError):
-        an_index(Record()).match("r", query)
+        index.match("r", query)
+    with pytest.raises(InvalidArgumentError):
+        index.scored("r", query.texts, query.top_k)
+    with pytest.raises(InvalidArgumentError):
+        index.scored("r", ("a", "b"), 3).match(query)
+
+
+def test_what_was_scored_stays_as_it_was() -> None:
+    rng, record = random.Random(5), Record()
+    index = an_index(record)
+    record.put(index, "r", *(a_text(rng, seq) for seq in range(1, 30)))
+    before = Corpus(list(record.texts["r"].values()))
+    query = LexicalQuery(("the river of stone",), 5, also_seqs=np.array([3, 7, 40]))
+    scored = index.scored("r", query.texts, query.top_k)
+    record.put(index, "r", *(a_text(rng, seq) for seq in range(25, 60)))
+    record.remove(index, "r", 3, 4, 5)
+    before.check(scored.match(query), query)
+    record.check(index, query)
 
 
 def test_a_limit_without_room_is_refused() -> None:

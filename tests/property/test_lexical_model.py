@@ -132,8 +132,9 @@ class LexicalModel(RuleBasedStateMachine):
             also_seqs=None if also is None else np.array(sorted(also), np.int64),
             excluded_seqs=None if excluded is None else np.array(sorted(excluded), np.int64),
         )
-        match = self.index.match(resource, query)
-        Corpus(self.texts[resource].values()).check(match, query)
+        corpus = Corpus(self.texts[resource].values())
+        corpus.check(self.index.match(resource, query), query)
+        corpus.check(self.index.scored(resource, queries, top_k).match(query), query)
 
     @invariant()
     def memory_is_counted(self) -> None:

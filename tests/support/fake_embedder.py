@@ -143,6 +143,10 @@ class FakeEmbedder:
         """One after the other."""
         return [self.embed_query(text, budget, owner) for text in texts]
 
+    def queries_to_compute(self, texts: Sequence[str], owner: str = "") -> int:
+        """Those of one window that are cached are known."""
+        return sum((owner, text) not in self._cache for text in texts)
+
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """A word is a token."""
         return [len(words_of(text)) for text in texts]

@@ -95,6 +95,12 @@ class VectorCache:
         """
         return self._in_memory(self._name(key))
 
+    def __contains__(self, key: CacheKey) -> bool:
+        """Whether it is in memory; counts nothing, and is no use of it."""
+        name = self._name(key)
+        with self._lock:
+            return name in self._entries
+
     def find(self, key: CacheKey) -> CachedVector | None:
         """As `get`, then from the disk; what is found there is in memory afterwards."""
         name = self._name(key)

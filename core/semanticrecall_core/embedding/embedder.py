@@ -166,6 +166,15 @@ class OnnxEmbedder:
             answers[place] = _answer([row], computed=int(computed), truncated=not chunk.last)
         return [answers[place] for place in range(len(texts))]
 
+    def queries_to_compute(self, texts: Sequence[str], owner: str = "") -> int:
+        """How many of these have no vector in memory; those beyond a window count."""
+        prompt, slice_chars = self._prompts[EmbedRole.QUERY], self._tokenizer.slice_chars
+        return sum(
+            len(text) > slice_chars
+            or CacheKey(owner, prompt, self._tokenizer.prepare("", text)) not in self._cache
+            for text in texts
+        )
+
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text is, without those around a text; see `token_counting`."""
         return count_tokens(self._tokenizer, texts)

@@ -4,7 +4,8 @@ The two indexes follow the same commits, but each is looked at for itself, so th
 change between the looks. The words of a message are known with the commit that stores it, its
 vectors later: a vector of an older revision than its words is a vector of another text and does
 not count (the message waits for its own); one of a newer revision means that it changed just now,
-and everything is looked at anew.
+and everything is looked at anew. So it is where the words were scored before the vectors were
+searched (`engine.words_ahead`) and a message was found that they did not have yet.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semanticrecall_core.engine.nearness import HitColumns, NearRows, seqs_of
+from semanticrecall_core.engine.words_ahead import WordsBegun
 from semanticrecall_core.ranking.fusion import Cosines, FusedParts, Weights, best_first, fused
 from semanticrecall_core.types.lexical import LexicalIndex, LexicalMatch, LexicalQuery
 from semanticrecall_core.types.ports import VectorIndex
@@ -97,6 +99,7 @@ class Asked:
         depth: how many of the best are taken from each index.
         best_cosine_wanted: tell the best cosine of all, not only of those looked at.
         with_ranks: tell the place in each list.
+        words: the words of `texts`, scored meanwhile; None: not begun.
     """
 
     resource_id: str
@@ -107,6 +110,7 @@ class Asked:
     depth: int
     best_cosine_wanted: bool = False
     with_ranks: bool = False
+    words: WordsBegun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,7 @@ class CandidateSearch:
             return self._dense(asked, conditions)
         for _ in range(GATHERINGS_MAX - 1):
             gathered = self._gather(asked, conditions, self._lexical)
-            if not gathered.changed.any():
+            if not (gathered.is_short or gathered.changed.any()):
                 break
         else:
             gathered = self._gather(asked, conditions, self._lexical)
@@ -262,7 +266,8 @@ class CandidateSearch:
         also = seqs_of(hits) if hits else None
         started = time.perf_counter_ns()
         query = conditions.on_words(asked.texts, asked.depth, also)
-        match = lexical.match(asked.resource_id, query)
+        words = None if asked.words is None else asked.words.take()
+        match = words.match(query) if words else lexical.match(asked.resource_id, query)
         lexical_us = (time.perf_counter_ns() - started) // 1000
         everyone = np.ones(len(match.seqs), dtype=np.bool_)
         ranked_by: NearRows | None = None
@@ -273,7 +278,8 @@ class CandidateSearch:
             near = None
         elif asked.vectors is not asked.ranking_vectors or not hybrid:
             near = self._cosines(asked.vectors, asked, match, match.is_candidate)
-        return _Gathered(answers, also, match, ranked_by, near, lexical_us)
+        is_short = bool(words is not None and also is not None and _lacks(match.seqs, also))
+        return _Gathered(answers, also, match, ranked_by, near, is_short, lexical_us)
 
     def _cosines(
         self,
@@ -367,6 +373,7 @@ class _Gathered:
         match: the best by words, and those.
         ranked_by: cosines that count (MODE_HYBRID).
         near: cosines that are told; None: nobody asked.
+        is_short: the words were scored before some of the best by meaning were there.
     """
 
     answers: list[VectorAnswer]
@@ -374,6 +381,7 @@ class _Gathered:
     match: LexicalMatch
     ranked_by: NearRows | None
     near: NearRows | None
+    is_short: bool
     lexical_us: int
 
     @property
@@ -429,6 +437,12 @@ def _of_vector_hits(hits: Sequence[VectorHit], answers: Sequence[VectorAnswer]) 
 
 def _best_score(answers: Sequence[VectorAnswer]) -> float | None:
     return max((answer.hits[0].score for answer in answers if answer.hits), default=None)
+
+
+def _lacks(seqs: IntColumn, wanted: IntColumn) -> bool:
+    """Whether one that is wanted is not there; both are sorted and unique."""
+    places = np.searchsorted(seqs, wanted)
+    return bool((np.append(seqs, -1)[places] != wanted).any())
 
 
 def _ranks(scores: FloatRows | WideRows, listed: BoolColumn, seqs: IntColumn) -> IntColumn:

@@ -56,6 +56,8 @@ class EngineLimits:
         warming: how much is read ahead at the start.
         partitions_bytes_max: size of all partitions in memory beyond which none is read ahead.
         lexical_bytes_max: the same of their words.
+        cores: that recalls may use together; with 2 or more, a query's words can be scored while
+            it is embedded.
     """
 
     embed_threads: int = 2
@@ -65,6 +67,7 @@ class EngineLimits:
     warming: WarmingLimits = field(default_factory=WarmingLimits)
     partitions_bytes_max: int = 2 * 2**30
     lexical_bytes_max: int = 2**30
+    cores: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ class Engine:
             embedder,
             index,
             self._backlog,
-            RecallLimits(limits.answer_bytes_max, limits.filter_keys),
+            RecallLimits(limits.answer_bytes_max, limits.filter_keys, limits.cores),
             lexical,
         )
         self._index_messages = IndexUseCase(store, embedder, self._backlog)
@@ -170,6 +173,7 @@ class Engine:
     def stop(self) -> None:
         """Finish what is in hand and close the record. Later calls raise UnavailableError."""
         self._warming.stop()
+        self._recall.close()
         self._backlog.stop()
         if self._snapshotting is not None:
             self._snapshotting.stop()

@@ -14,6 +14,7 @@ from semanticrecall_core.engine.backlog import EmbeddingBacklog
 from semanticrecall_core.engine.candidates import Asked, Candidates, CandidateSearch, Conditions
 from semanticrecall_core.engine.read_token import read_revision
 from semanticrecall_core.engine.selection import EXCLUDED_MAX, Selection, selected
+from semanticrecall_core.engine.words_ahead import WordsAhead, WordsBegun
 from semanticrecall_core.ranking.fusion import Weights
 from semanticrecall_core.types.errors import (
     CorruptDataError,
@@ -61,11 +62,13 @@ class RecallLimits:
     Attributes:
         answer_bytes_max: most bytes of encoded messages and context in one answer.
         filter_keys: keys that a filter may name though no message carries them yet.
+        cores: that recalls may use together.
         now_ns: the clock that ages are counted by.
     """
 
     answer_bytes_max: int
     filter_keys: frozenset[str]
+    cores: int = 1
     now_ns: Callable[[], int] = time.time_ns
 
 
@@ -100,6 +103,7 @@ class RecallUseCase:
         self._backlog = backlog
         self._limits = limits
         self._lexical = lexical
+        self._words = WordsAhead(lexical, limits.cores)
         self._candidates = CandidateSearch(index, lexical, Weights())
         self._assembly = AnswerAssembly(store, embedder, limits.answer_bytes_max)
 
@@ -110,17 +114,29 @@ class RecallUseCase:
             revision = read_revision(query.read_token, self._store.store_id, query.resource_id)
             self._backlog.wait_for_resource(query.resource_id, revision, budget)
         info.pending = self._backlog.pending(query.resource_id)
+        with self._words.recalling():
+            return self._answer(query, info, budget)
+
+    def _answer(self, query: RecallQuery, info: RecallInfo, budget: CallBudget) -> RecallAnswer:
         asked = self._asked(query, info, budget)
         if asked is None:
             info.why_empty = WhyEmpty.NO_QUERY
             return RecallAnswer((), "", info)
-        budget.check()
-        round_ = self._find(query, asked, info, budget)
+        try:
+            budget.check()
+            round_ = self._find(query, asked, info, budget)
+        finally:
+            if asked.words is not None:
+                asked.words.abandon()
         answer = self._assembly(query, round_.found, info, budget)
         excluded: tuple[Excluded, ...] = ()
         if query.explain:
             excluded = self._excluded(query, round_, answer.left_out)
         return RecallAnswer(answer.messages, answer.context_text, info, excluded)
+
+    def close(self) -> None:
+        """End the threads. Later recalls do without."""
+        self._words.close()
 
     # ---- what is asked ----
 
@@ -142,27 +158,29 @@ class RecallUseCase:
             return None
         others = (text for text in query.alternative_texts if has_visible_text(text))
         texts = tuple(dict.fromkeys(((query.text,) if has_words else ()) + tuple(others)))
-        vectors = ranking_vectors = None
-        if mode is not Mode.LEXICAL or _needs_cosines(query):
-            vectors, ranking_vectors = self._vectors(query, texts, info, budget)
-        return Asked(
+        asked = Asked(
             query.resource_id,
             mode,
             texts,
-            vectors,
-            ranking_vectors,
+            None,
+            None,
             _depth(query, mode),
             best_cosine_wanted=query.threshold is not None,
             with_ranks=query.explain,
         )
+        if mode is Mode.LEXICAL and not _needs_cosines(query):
+            return asked
+        return self._with_vectors(asked, query, info, budget)
 
-    def _vectors(
-        self, query: RecallQuery, texts: tuple[str, ...], info: RecallInfo, budget: CallBudget
-    ) -> tuple[FloatRows, FloatRows]:
-        """One row for each phrasing: as they are, and as MODE_HYBRID ranks by; all in one run.
+    def _with_vectors(
+        self, asked: Asked, query: RecallQuery, info: RecallInfo, budget: CallBudget
+    ) -> Asked:
+        """With one vector for each phrasing: as they are, and as MODE_HYBRID ranks by.
 
-        The caller's own vector stands in for the query's in both.
+        All in one run, while the words are scored. The caller's own vector stands in for the
+        query's in both.
         """
+        texts = asked.texts
         own: list[FloatRows] = []
         if query.embedding is not None:
             own.append(_unit(query.embedding, self._embedder.dimensions))
@@ -173,13 +191,31 @@ class RecallUseCase:
             ranked_by = self._without_names(query.resource_id, texts, budget)
             info.lexical_us = _microseconds_since(started)
             info.search_us += info.lexical_us
-        embedded = self._embedded(tuple(dict.fromkeys(texts + ranked_by)), query, info, budget)
+        embedding = tuple(dict.fromkeys(texts + ranked_by))
+        words = self._words_begun(asked, embedding)
+        try:
+            embedded = self._embedded(embedding, query, info, budget)
+        except BaseException:
+            if words is not None:
+                words.abandon()
+            raise
         info.query_tokens = sum(embedded[text].tokens for text in texts)
         info.query_truncated = any(embedded[text].truncated for text in texts)
         vectors = np.stack(own + [embedded[text].vectors[0] for text in texts])
-        if ranked_by == texts:
-            return vectors, vectors
-        return vectors, np.stack(own + [embedded[text].vectors[0] for text in ranked_by])
+        ranking_vectors = vectors
+        if ranked_by != texts:
+            ranking_vectors = np.stack(own + [embedded[text].vectors[0] for text in ranked_by])
+        return replace(asked, vectors=vectors, ranking_vectors=ranking_vectors, words=words)
+
+    def _words_begun(self, asked: Asked, embedding: tuple[str, ...]) -> WordsBegun | None:
+        """The words, if the model takes its time: nobody waits for what is known already."""
+        if asked.mode is not Mode.HYBRID:
+            return None
+        resource_id = asked.resource_id
+        unknown = self._embedder.queries_to_compute(embedding, resource_id)
+        if not unknown:
+            return None
+        return self._words.begin(resource_id, asked.texts, asked.depth, embedding=unknown)
 
     def _without_names(
         self, resource_id: str, texts: tuple[str, ...], budget: CallBudget

@@ -15,7 +15,7 @@ from semanticrecall_core.partitions.resident import ResidentPartitions
 from semanticrecall_core.types.errors import InvalidArgumentError
 from semanticrecall_core.types.lexical import LexicalMatch, LexicalQuery, LexicalRows
 
-from .matching import match
+from .matching import ScoredView
 from .names import without_names
 from .partition import Partition, Tuning
 from .scoring import Scoring
@@ -65,12 +65,14 @@ class InMemoryLexicalIndex:
             InvalidArgumentError: no text, or top_k below 0.
             SemanticRecallError: what the loader raises.
         """
-        if not query.texts:
-            raise InvalidArgumentError.of("texts", "must not be empty")
-        if query.top_k < 0:
-            raise InvalidArgumentError.of("top_k", "must not be negative")
-        view = self._partitions.get(resource_id).view
-        return match(view, query, self._scoring, self._tuning)
+        return self._scored(resource_id, query.texts, query.top_k).match(query)
+
+    def scored(self, resource_id: str, texts: tuple[str, ...], top_k: int) -> ScoredView:
+        """What takes long of `match`, and can be done before the rest of the query is known.
+
+        Raises: as `match`.
+        """
+        return self._scored(resource_id, texts, top_k).with_best(top_k)
 
     def without_names(self, resource_id: str, text: str) -> str:
         """The text without the names of people of this partition; the same where it has none.
@@ -112,6 +114,14 @@ class InMemoryLexicalIndex:
     def resource_dropped(self, resource_id: str) -> None:
         """Forget the partition; whoever asks next reads the record."""
         self._partitions.drop(resource_id)
+
+    def _scored(self, resource_id: str, texts: tuple[str, ...], top_k: int) -> ScoredView:
+        if not texts:
+            raise InvalidArgumentError.of("texts", "must not be empty")
+        if top_k < 0:
+            raise InvalidArgumentError.of("top_k", "must not be negative")
+        view = self._partitions.get(resource_id).view
+        return ScoredView(view, texts, self._scoring, self._tuning)
 
     def _read(self, resource_id: str) -> Partition:
         return Partition(self._tuning, self._loader(resource_id))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semanticrecall_core.partitions.conditions import allowed_rows, has_conditions
+from semanticrecall_core.types.errors import InvalidArgumentError
 from semanticrecall_core.types.lexical import LexicalMatch, LexicalQuery
 
 from .analysis import query_terms
@@ -34,21 +35,49 @@ class _Phrasing:
     authors: NDArray[np.int32]
 
 
-def match(view: View, query: LexicalQuery, scoring: Scoring, tuning: Tuning) -> LexicalMatch:
-    """As `LexicalIndex.match`."""
-    phrasings = [_phrasing(view, text, scoring, tuning) for text in query.texts]
-    allowed = _allowed(view, query)
-    has_any = phrasings[0].scored.has_any
-    for phrasing in phrasings[1:]:
-        has_any = has_any | phrasing.scored.has_any
-    if allowed is not None:
-        has_any = has_any & allowed
-    candidates = _best(view, phrasings, allowed, query.top_k)
-    if query.also_seqs is not None and len(query.also_seqs):
-        also = [part.places[part.rows_of(query.also_seqs)] for part in view.parts]
-        wanted = np.concatenate([candidates, *also])
-        candidates = wanted if allowed is None else wanted[allowed[wanted]]
-    return _rows(view, candidates, phrasings, int(np.count_nonzero(has_any)))
+class ScoredView:
+    """Implements `ScoredWords`, of one view."""
+
+    __slots__ = ("_best", "_has_any", "_phrasings", "_texts", "_top_k", "_view")
+
+    def __init__(
+        self, view: View, texts: tuple[str, ...], scoring: Scoring, tuning: Tuning
+    ) -> None:
+        """Score all messages for the texts, one or more."""
+        self._view = view
+        self._texts = texts
+        self._phrasings = [_phrasing(view, text, scoring, tuning) for text in texts]
+        self._has_any = self._phrasings[0].scored.has_any
+        for phrasing in self._phrasings[1:]:
+            self._has_any = self._has_any | phrasing.scored.has_any
+        self._top_k = 0
+        self._best = np.empty(0, np.int64)
+
+    def with_best(self, top_k: int) -> ScoredView:
+        """The same, knowing already the best of all; before anyone else knows of it."""
+        self._top_k, self._best = top_k, _best(self._view, self._phrasings, None, top_k)
+        return self
+
+    def match(self, query: LexicalQuery) -> LexicalMatch:
+        """As `LexicalIndex.match` would have answered.
+
+        Raises:
+            InvalidArgumentError: the query is of other texts.
+        """
+        if query.texts != self._texts:
+            raise InvalidArgumentError.of("texts", "must be those that were scored")
+        view, allowed, has_any = self._view, _allowed(self._view, query), self._has_any
+        if allowed is not None:
+            has_any = has_any & allowed
+        if allowed is None and query.top_k == self._top_k:
+            candidates = self._best
+        else:
+            candidates = _best(view, self._phrasings, allowed, query.top_k)
+        if query.also_seqs is not None and len(query.also_seqs):
+            also = [part.places[part.rows_of(query.also_seqs)] for part in view.parts]
+            wanted = np.concatenate([candidates, *also])
+            candidates = wanted if allowed is None else wanted[allowed[wanted]]
+        return _rows(view, candidates, self._phrasings, int(np.count_nonzero(has_any)))
 
 
 def _phrasing(view: View, text: str, scoring: Scoring, tuning: Tuning) -> _Phrasing:

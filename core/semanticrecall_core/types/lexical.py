@@ -117,6 +117,20 @@ class LexicalMatch:
     searchable: int
 
 
+class ScoredWords(Protocol):
+    """What the words of all messages of a partition, as it was, are worth for some texts.
+
+    Thread-safe, and never changed.
+    """
+
+    def match(self, query: LexicalQuery) -> LexicalMatch:
+        """As `LexicalIndex.match` would have answered when this was scored.
+
+        The query must be of the texts that were scored.
+        """
+        ...
+
+
 class LexicalListener(Protocol):
     """Told of every change of messages that have something to embed, as a `CommitListener` is."""
 
@@ -142,6 +156,13 @@ class LexicalIndex(LexicalListener, Protocol):
 
     def match(self, resource_id: str, query: LexicalQuery) -> LexicalMatch:
         """Candidates with their scores. No match at all is an answer of no rows."""
+        ...
+
+    def scored(self, resource_id: str, texts: tuple[str, ...], top_k: int) -> ScoredWords:
+        """What takes long of `match`, and can be done before the rest of the query is known.
+
+        A query for `top_k` without conditions is quickest to answer then.
+        """
         ...
 
     def without_names(self, resource_id: str, text: str) -> str:

@@ -314,6 +314,10 @@ class Embedder(Protocol):
         """As `embed_query` for each, to the same vectors; what is computed shares the time."""
         ...
 
+    def queries_to_compute(self, texts: Sequence[str], owner: str = "") -> int:
+        """How many of these `embed_queries` would probably run the model for. Takes no time."""
+        ...
+
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens of the model each text is, without those around a text."""
         ...
