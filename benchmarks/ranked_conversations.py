@@ -24,6 +24,7 @@ from semanticrecall_core.lexical.analysis import Analyser
 from semanticrecall_core.lexical.index import InMemoryLexicalIndex
 from semanticrecall_core.lexical.scoring import Scoring
 from semanticrecall_core.ranking.fusion import Cosines, Weights, best_first, fused
+from semanticrecall_core.ranking.names import turned_away
 from semanticrecall_core.types.lexical import LexicalMatch, LexicalQuery, LexicalRows
 from semanticrecall_core.types.values import CallBudget, PartitionRows, Role
 from semanticrecall_core.vectors import FaissVectorIndex
@@ -44,7 +45,7 @@ class Setting:
 
     Attributes:
         scoring, weights: the product's constants, or others.
-        leaves_names_out: the query is embedded without names.
+        leaves_names_out: the query's vector is turned away from names.
         knows_dates: False: all messages are of one day, so that its words tell nothing.
         depth: rank only so many of the best by cosine and of the best by words; None: all.
     """
@@ -121,8 +122,8 @@ class RankedConversation:
         self._index = _vector_index(self._rows, turns, vectors)
         self._vectors = vectors
         names = self._words(Scoring(), knows_dates=True)
-        self._ranked_by = [names.without_names(RESOURCE, one.text) for one in self.questions]
-        self._near: dict[str, Cosines] = {}
+        self._names = [names.names_in(RESOURCE, one.text) for one in self.questions]
+        self._near: dict[tuple[str, tuple[str, ...]], Cosines] = {}
 
     def figures(self, settings: Sequence[Setting]) -> Wide:
         """Of each question with each setting, shape (settings, questions, FIGURES)."""
@@ -147,8 +148,8 @@ class RankedConversation:
                 match = self._match(words, question)
                 for number in numbers:
                     setting = settings[number]
-                    kept = question.text
-                    near = self._cosines(self._ranked_by[at] if setting.leaves_names_out else kept)
+                    without = self._names[at] if setting.leaves_names_out else ()
+                    near = self._cosines(question.text, without)
                     relevance = fused(match, near, setting.weights).relevance
                     order = best_first(relevance, match.seqs)
                     if setting.depth is not None:
@@ -165,13 +166,15 @@ class RankedConversation:
         """Every message, by seq: as they are here."""
         return words.match(RESOURCE, LexicalQuery((question.text,), 0, self._rows.seqs))
 
-    def _cosines(self, text: str) -> Cosines:
-        if text not in self._near:
+    def _cosines(self, text: str, names: tuple[str, ...]) -> Cosines:
+        key = text, names
+        if key not in self._near:
             vector = self._vectors.query(text)
+            vector = turned_away(vector, [self._vectors.query(name) for name in names])
             found = self._index.cosines(RESOURCE, self._rows.seqs, vector).cosines
             mean, std = self._index.moments(RESOURCE, vector[np.newaxis])
-            self._near[text] = Cosines(found[np.newaxis], mean, std)
-        return self._near[text]
+            self._near[key] = Cosines(found[np.newaxis], mean, std)
+        return self._near[key]
 
     def _figures_of(self, question: int, order: NDArray[np.int64]) -> tuple[float, ...]:
         """As `evidence` tells them, of the best `TOP_K`."""

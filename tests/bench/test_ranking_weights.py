@@ -158,10 +158,12 @@ def brute_force(
             continue
         words = corpus.scored(question.text)
         lexical = {seq: standing_out(words, seq) for seq in passages}
-        asked = question.text
-        if with_authors and setting.leaves_names_out:
-            asked = " ".join(re.sub(r"\b(Ruth|Tomas)('s)?\b", "", asked).split())
-        vector = embed(asked)
+        vector = embed(question.text).astype(np.float64)
+        names = list(dict.fromkeys(re.findall(r"\b(Ruth|Tomas)\b", question.text)))
+        if with_authors and setting.leaves_names_out and names:
+            span = np.stack([embed(name).astype(np.float64) for name in names], axis=1)
+            vector -= 1.25 * (span @ np.linalg.lstsq(span, vector, rcond=None)[0])
+            vector /= np.linalg.norm(vector)
         dense = z({seq: float(vector @ passage) for seq, passage in passages.items()}, 0.01)
         weights = setting.weights
         alone = {

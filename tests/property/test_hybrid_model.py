@@ -56,11 +56,23 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HybridRunning]
     made.engine.stop()
 
 
-def without_authors(text: str, rows: list[StoredMessage]) -> str:
-    """The query without words of the authors; as it is where none would be left."""
-    names = {word.casefold() for row in rows for word in row.author.split()}
-    kept = " ".join(word for word in text.split() if word.casefold() not in names)
-    return kept if any(c.isalnum() for c in kept) else text
+def turned_from_authors(text: str, rows: list[StoredMessage]) -> np.ndarray:
+    """The query's vector, 1.25 of its share in the authors' that it names taken out.
+
+    As it is where it has no other word. The part of it in the span of the names' vectors is found
+    by least squares.
+    """
+    known = {word.casefold() for row in rows for word in row.author.split()}
+    kept = " ".join(word for word in text.split() if word.casefold() not in known)
+    names = dict.fromkeys(word for word in text.split() if word.casefold() in known)
+    vector = text_vector(text, 64).astype(np.float64)
+    if not names or not any(c.isalnum() for c in kept):
+        return vector
+    span = np.stack([text_vector(name, 64).astype(np.float64) for name in names], axis=1)
+    shares, *_ = np.linalg.lstsq(span, vector, rcond=None)
+    turned = vector - 1.25 * (span @ shares)
+    unit: np.ndarray = turned / np.linalg.norm(turned)
+    return unit
 
 
 def z(value: float, values: list[float], least: float) -> float:
@@ -86,7 +98,7 @@ def relevance_of(
         for row in rows
     )
     scored = corpus.scored(query)
-    vector = text_vector(without_authors(query, rows), 64).astype(np.float64)
+    vector = turned_from_authors(query, rows)
     cosines = {
         row.seq: float(vector @ text_vector(row.text, 64)) for row in rows if row.id not in waiting
     }

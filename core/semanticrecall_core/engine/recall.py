@@ -16,6 +16,7 @@ from semanticrecall_core.engine.read_token import read_revision
 from semanticrecall_core.engine.selection import EXCLUDED_MAX, Selection, selected
 from semanticrecall_core.engine.words_ahead import WordsAhead, WordsBegun
 from semanticrecall_core.ranking.fusion import Weights
+from semanticrecall_core.ranking.names import turned_away
 from semanticrecall_core.types.errors import (
     CorruptDataError,
     FieldViolation,
@@ -177,21 +178,21 @@ class RecallUseCase:
     ) -> Asked:
         """With one vector for each phrasing: as they are, and as MODE_HYBRID ranks by.
 
-        All in one run, while the words are scored. The caller's own vector stands in for the
-        query's in both.
+        All in one run, names that were not met before too, while the words are scored. The caller's
+        own vector stands in for the query's, and is turned away from its names as well.
         """
         texts = asked.texts
         own: list[FloatRows] = []
         if query.embedding is not None:
             own.append(_unit(query.embedding, self._embedder.dimensions))
             texts = tuple(text for text in texts if text != query.text)
-        ranked_by = texts
+        names: list[tuple[str, ...]] = []
         if info.mode_used is Mode.HYBRID:
             started = time.perf_counter_ns()
-            ranked_by = self._without_names(query.resource_id, texts, budget)
+            names = self._names_in(query.resource_id, asked.texts, budget)
             info.lexical_us = _microseconds_since(started)
             info.search_us += info.lexical_us
-        embedding = tuple(dict.fromkeys(texts + ranked_by))
+        embedding = tuple(dict.fromkeys(texts + tuple(name for one in names for name in one)))
         words = self._words_begun(asked, embedding)
         try:
             embedded = self._embedded(embedding, query, info, budget)
@@ -203,8 +204,12 @@ class RecallUseCase:
         info.query_truncated = any(embedded[text].truncated for text in texts)
         vectors = np.stack(own + [embedded[text].vectors[0] for text in texts])
         ranking_vectors = vectors
-        if ranked_by != texts:
-            ranking_vectors = np.stack(own + [embedded[text].vectors[0] for text in ranked_by])
+        if any(names):
+            turned = (
+                turned_away(vector, [embedded[name].vectors[0] for name in one])
+                for vector, one in zip(vectors, names, strict=True)
+            )
+            ranking_vectors = np.stack(list(turned))
         return replace(asked, vectors=vectors, ranking_vectors=ranking_vectors, words=words)
 
     def _words_begun(self, asked: Asked, embedding: tuple[str, ...]) -> WordsBegun | None:
@@ -217,16 +222,17 @@ class RecallUseCase:
             return None
         return self._words.begin(resource_id, asked.texts, asked.depth, embedding=unknown)
 
-    def _without_names(
+    def _names_in(
         self, resource_id: str, texts: tuple[str, ...], budget: CallBudget
-    ) -> tuple[str, ...]:
+    ) -> list[tuple[str, ...]]:
+        """Of each phrasing."""
         if self._lexical is None:
-            return texts
-        ranked_by: list[str] = []
+            return []
+        names: list[tuple[str, ...]] = []
         for text in texts:
             budget.check()
-            ranked_by.append(self._lexical.without_names(resource_id, text))
-        return tuple(ranked_by)
+            names.append(self._lexical.names_in(resource_id, text))
+        return names
 
     def _embedded(
         self, texts: tuple[str, ...], query: RecallQuery, info: RecallInfo, budget: CallBudget

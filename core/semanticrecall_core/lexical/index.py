@@ -16,7 +16,7 @@ from semanticrecall_core.types.errors import InvalidArgumentError
 from semanticrecall_core.types.lexical import LexicalMatch, LexicalQuery, LexicalRows
 
 from .matching import ScoredView
-from .names import without_names
+from .names import names_in
 from .partition import Partition, Tuning
 from .scoring import Scoring
 
@@ -74,13 +74,13 @@ class InMemoryLexicalIndex:
         """
         return self._scored(resource_id, texts, top_k).with_best(top_k)
 
-    def without_names(self, resource_id: str, text: str) -> str:
-        """The text without the names of people of this partition; the same where it has none.
+    def names_in(self, resource_id: str, text: str) -> tuple[str, ...]:
+        """The names of people of this partition that the text has, as it spells them.
 
         Raises:
             SemanticRecallError: what the loader raises.
         """
-        return without_names(self._partitions.get(resource_id).view, text)
+        return names_in(self._partitions.get(resource_id).view, text)
 
     def partition_seqs(self, resource_id: str) -> tuple[IntColumn, IntColumn]:
         """Seqs and revisions of what the partition holds now, by seq; for Verify."""

@@ -1,4 +1,4 @@
-"""A query without the names of people, for its vector.
+"""The names of people in a query, which its vector is turned away from.
 
 Who said something is told by the author and by words; in a vector a name only draws it towards
 whatever is by or about that person. Which words are names is known from the authors of the
@@ -25,26 +25,32 @@ ROLE_NAMES = frozenset(
 )
 """Authors of these names are no people: the words stay."""
 _FIRST_PERSON = re.compile(r"I\b")
+NAMES_MAX = 8
 COMMON_SHARE = 0.02
 COMMON_MIN = 8
 """A capitalised word is taken for a name if that share of the messages has it, but so many."""
 
 
-def without_names(view: View, text: str) -> str:
-    """As `LexicalIndex.without_names`."""
+_POSSESSIVE = re.compile(r"['\u2019]s$")
+
+
+def names_in(view: View, text: str) -> tuple[str, ...]:
+    """As `LexicalIndex.names_in`."""
     words = query_terms(text, view.languages).words
     if view.authors.keys() <= ROLE_NAMES:
         out = [] if view.has_capital_nouns else _common_names(view, text, words)
     else:
         out = [word for word in words if _is_author(view, word)]
     if not out:
-        return text
+        return ()
     left, end = [], 0
     for word in out:  # stretches of a script without spaces overlap
         left.append(text[end : max(word.start, end)])
         end = max(word.end, end)
-    shorter = " ".join(" ".join([*left, text[end:]]).split())
-    return shorter if any(character.isalnum() for character in shorter) else text
+    if not any(character.isalnum() for character in "".join([*left, text[end:]])):
+        return ()
+    spelled = (_POSSESSIVE.sub("", text[word.start : word.end]) for word in out)
+    return tuple(dict.fromkeys(spelled))[:NAMES_MAX]
 
 
 def _is_author(view: View, word: QueryWord) -> bool:

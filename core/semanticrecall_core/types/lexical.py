@@ -165,11 +165,12 @@ class LexicalIndex(LexicalListener, Protocol):
         """
         ...
 
-    def without_names(self, resource_id: str, text: str) -> str:
-        """The text without the names of people of this partition; the same where it has none.
+    def names_in(self, resource_id: str, text: str) -> tuple[str, ...]:
+        """The names of people of this partition that the text has, as it spells them.
 
-        Also the same where no word would be left. Who speaks of what is told by the messages'
-        words and authors; in a vector a name only draws it towards those who say it.
+        Each once, without a genitive's 's, at most 8. None where the text has no other word. Who
+        speaks of what is told by the messages' words and authors; in a vector a name only draws it
+        towards those who say it.
         """
         ...
 
