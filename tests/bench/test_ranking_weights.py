@@ -258,7 +258,7 @@ def test_weights_are_measured_where_they_were_not_chosen(tmp_path: Path) -> None
     (sample,) = json.loads(SAMPLE.read_text())
     parts = [
         {**sample, "conversation": name, "questions": questions}
-        for name, questions in (("a", sample["questions"][:2]), ("b", sample["questions"][2:]))
+        for name, questions in (("a", sample["questions"][:3]), ("b", sample["questions"][3:]))
     ]
     file = tmp_path / "conversations.json"
     file.write_text(json.dumps(parts))
@@ -266,7 +266,7 @@ def test_weights_are_measured_where_they_were_not_chosen(tmp_path: Path) -> None
         file,
         budget_tokens=60,
         window=Windows(((0, 0), (9, 0))),
-        lexical=Numbers((0, 300)),
+        lexical=Numbers((0, 50, 300)),
         neighbour=Numbers((0, 100)),
         author=Numbers((0,)),
     )
@@ -284,8 +284,8 @@ def test_weights_are_measured_where_they_were_not_chosen(tmp_path: Path) -> None
         }
     finally:
         vectors.close()
-    # Of the categories of the sample's questions 1 to 4 are answerable: 2, then 2 of 3.
-    answerable = [2, 2]
+    # Of the categories of the sample's questions 1 to 4 are answerable: 3, then 1 of 2.
+    answerable = [3, 1]
     best = [_best(figures, at, answerable[at], len(points)) for at in (0, 1)]
     assert best[0] != best[1]
     rows = {

@@ -10,6 +10,7 @@ import pytest
 
 from semanticrecall_core.lexical.index import InMemoryLexicalIndex
 from semanticrecall_core.lexical.partition import Tuning
+from semanticrecall_core.lexical.scoring import Scoring
 from semanticrecall_core.ranking.fusion import Weights, fused
 from semanticrecall_core.types.lexical import LexicalMatch, LexicalQuery
 from support.lexical_model import Text, rows_of
@@ -26,7 +27,12 @@ def tuning(request: pytest.FixtureRequest) -> Tuning:
     return chosen
 
 
-def match_of(query: str, threads: Sequence[Sequence[str]], tuning: Tuning) -> LexicalMatch:
+def match_of(
+    query: str,
+    threads: Sequence[Sequence[str]],
+    tuning: Tuning,
+    scoring: Scoring | None = None,
+) -> LexicalMatch:
     """All messages, by seq: thread after thread."""
     seqs = iter(range(1, 1000))
     texts = [
@@ -34,7 +40,7 @@ def match_of(query: str, threads: Sequence[Sequence[str]], tuning: Tuning) -> Le
         for key, thread in enumerate(threads, 1)
         for text in thread
     ]
-    index = InMemoryLexicalIndex(lambda _: rows_of(texts), tuning=tuning)
+    index = InMemoryLexicalIndex(lambda _: rows_of(texts), tuning=tuning, scoring=scoring)
     everyone = np.array([text.seq for text in texts], np.int64)
     return index.match("r", LexicalQuery((query,), 100, also_seqs=everyone))
 
@@ -56,6 +62,23 @@ def test_a_function_word_counts_a_quarter(tuning: Tuning) -> None:
         match = match_of(query, threads, tuning)
         assert match.own[0].tolist() == pytest.approx([want, 0, 0], rel=1e-5)
         assert match.context[0].tolist() == pytest.approx([want, 0, 0], rel=1e-5)
+
+
+def test_in_a_large_resource_function_words_count_only_where_there_are_no_others(
+    tuning: Tuning,
+) -> None:
+    threads = [["the harbour"], ["the castle"], ["castle"]]
+    small, large = Scoring(function_messages_max=3), Scoring(function_messages_max=2)
+    for query, without in (("the harbour", "harbour"), ("the", "the")):
+        match = match_of(query, threads, tuning, large)
+        alone = match_of(without, threads, tuning, small)
+        for name in ("own", "context", "worth", "worth_mean", "context_std"):
+            assert getattr(match, name).tolist() == getattr(alone, name).tolist()
+        assert match.matched == alone.matched
+    both = match_of("the harbour", threads, tuning, small)
+    alone = match_of("harbour", threads, tuning, small)
+    assert both.context[0].tolist() != alone.context[0].tolist()
+    assert both.matched == 2
 
 
 def test_a_code_is_not_in_the_windows_of_its_neighbours(tuning: Tuning) -> None:

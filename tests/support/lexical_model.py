@@ -107,6 +107,8 @@ class Corpus:
         Also what a message of mean length would have that has each word once.
         """
         kind = self.scoring
+        if len(self.documents) > kind.function_messages_max:
+            words = [word for word in words if not word.is_function] or words
         possible = 0.0
         weights = {0: 1.0, 1: near, 2: far}
         around = {

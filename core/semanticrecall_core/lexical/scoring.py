@@ -14,7 +14,9 @@ two words said once. All messages have a context score; own scores are for those
 
 Where the statistics are poor, words must not say more than they know:
 
-- A function word counts `function_weight` of another: in a small resource it is as rare as any.
+- A function word counts `function_weight` of another: in a small resource it is as rare as any. In
+  one of more than `function_messages_max` messages it counts nothing, unless the query has no other
+  words: there it says next to nothing, and costs most.
 - A number or a code is in the window only of a message that has it itself.
 - The worth of a window is its BM25 x min(1, BM25 / full). `full` is `full_share` of the sum of the
   idf of all words of the query, of those that nobody has too; that sum is the BM25 of a message of
@@ -68,6 +70,7 @@ class Scoring:
         near_tenths, far_tenths: what the messages at distance 1 and 2 count in a window, in tenths
             of its own message; 0 to 10.
         function_weight: what a function word counts; 0 to 1.
+        function_messages_max: in a larger partition function words beside others do not count.
         full_share: from which share of what the query's words could give a window counts in full;
             0 or more.
     """
@@ -77,11 +80,18 @@ class Scoring:
     near_tenths: int = 6
     far_tenths: int = 3
     function_weight: float = 0.25
+    function_messages_max: int = 4096
     full_share: float = 0.4
 
     def weight(self, word: QueryToken) -> float:
         """What a word of a query counts."""
         return self.function_weight if word.is_function else 1.0
+
+    def counted(self, words: Sequence[QueryToken], messages: int) -> Sequence[QueryToken]:
+        """The words of a query that count in a partition of so many messages."""
+        if messages <= self.function_messages_max:
+            return words
+        return [word for word in words if not word.is_function] or words
 
 
 class DenseWords:
@@ -206,6 +216,7 @@ class Scored:
 
 def scored(view: View, words: Sequence[QueryToken], scoring: Scoring, tuning: Tuning) -> Scored:
     """The scores of a query with these words."""
+    words = scoring.counted(words, view.searchable)
     window = _Window(view, scoring)
     has_any = np.zeros(view.end, np.bool_)
     spare = np.zeros(view.end, np.uint8)
