@@ -9,7 +9,7 @@ queues behind another one's words. Reasons and figures: docs/decisions/0023.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -60,7 +60,7 @@ class WordsAhead:
         self._pool = ThreadPoolExecutor(max(1, self._cores - 1), thread_name_prefix="words-ahead")
 
     @contextmanager
-    def recalling(self) -> Iterator[None]:
+    def recalling(self) -> Generator[None]:
         """A recall is at work on the calling thread."""
         self._add(1)
         try:
