@@ -125,42 +125,58 @@ def ladder(memory: Memory) -> Memory:
 LADDER_QUERY = " ".join(VOCABULARY[:8])
 
 
-def test_a_threshold_is_inclusive_to_the_last_bit(ladder: Memory) -> None:
-    answer = ladder.recall(LADDER_QUERY, top_k=8, message_range=ALONE)
-    all_ids, all_scores = hit_ids(answer), scores(answer)
-    assert len(set(all_scores)) == 8
-    for position, score in enumerate(all_scores):
-        at = ladder.recall(LADDER_QUERY, top_k=8, message_range=ALONE, threshold=score)
-        assert hit_ids(at) == all_ids[: position + 1]
-        assert scores(at) == all_scores[: position + 1]
+RANKINGS = pytest.mark.parametrize(
+    "ranking", [recall_pb2.Ranking(), BY_COSINE], ids=["default", "by cosine"]
+)
+
+
+@RANKINGS
+def test_a_threshold_is_inclusive_to_the_last_bit(
+    ladder: Memory, ranking: recall_pb2.Ranking
+) -> None:
+    asked = {"top_k": 8, "message_range": ALONE, "ranking": ranking}
+    answer = ladder.recall(LADDER_QUERY, **asked)
+    ranked = list(zip(hit_ids(answer), scores(answer), strict=True))
+    assert len({score for _, score in ranked}) == 8
+    for _, score in ranked:
+        at = ladder.recall(LADDER_QUERY, **asked, threshold=score)
+        left = [one for one in ranked if one[1] >= score]
+        assert list(zip(hit_ids(at), scores(at), strict=True)) == left
         above = float(np.nextafter(np.float32(score), np.float32(2)))
         if above <= 1.0:
-            over = ladder.recall(LADDER_QUERY, top_k=8, message_range=ALONE, threshold=above)
-            assert hit_ids(over) == all_ids[:position]
+            over = ladder.recall(LADDER_QUERY, **asked, threshold=above)
+            assert hit_ids(over) == [one for one, other in ranked if other > score]
 
 
-def test_raising_the_threshold_never_adds_a_message(ladder: Memory, model: Model) -> None:
-    expected = model.ranked(LADDER_QUERY, ladder.listed())
-    before = {message_id for message_id, _ in expected}
+@RANKINGS
+def test_raising_the_threshold_never_adds_a_message(
+    ladder: Memory, model: Model, ranking: recall_pb2.Ranking
+) -> None:
+    expected = dict(model.ranked(LADDER_QUERY, ladder.listed()))
+    asked = {"top_k": 8, "message_range": ALONE, "ranking": ranking}
+    ranked = hit_ids(ladder.recall(LADDER_QUERY, **asked))
+    if ranking == BY_COSINE:
+        assert ranked == list(expected)
+    before = set(expected)
     for step in range(-20, 21):
-        threshold = step / 20
+        threshold = min(step / 20, 0.9999)
         # A threshold closer to a score than rounding could go either way.
-        assert all(abs(score - threshold) > SCORE_TOLERANCE for _, score in expected[1:])
-        answer = ladder.recall(
-            LADDER_QUERY, top_k=8, message_range=ALONE, threshold=min(threshold, 0.9999)
-        )
-        found = hit_ids(answer)
-        assert found == [i for i, score in expected if score >= min(threshold, 0.9999)]
+        others = list(expected.values())[1:]
+        assert all(abs(score - step / 20) > SCORE_TOLERANCE for score in others)
+        found = hit_ids(ladder.recall(LADDER_QUERY, **asked, threshold=threshold))
+        assert found == [one for one in ranked if expected[one] >= threshold]
         assert set(found) <= before
         before = set(found)
 
 
-def test_the_lowest_returned_score_as_threshold_gives_the_same_set(ladder: Memory) -> None:
+@RANKINGS
+def test_the_lowest_returned_score_as_threshold_gives_the_same_set(
+    ladder: Memory, ranking: recall_pb2.Ranking
+) -> None:
     for k in range(1, 9):
-        answer = ladder.recall(LADDER_QUERY, top_k=k, message_range=ALONE)
-        again = ladder.recall(
-            LADDER_QUERY, top_k=k, message_range=ALONE, threshold=scores(answer)[-1]
-        )
+        asked = {"top_k": k, "message_range": ALONE, "ranking": ranking}
+        answer = ladder.recall(LADDER_QUERY, **asked)
+        again = ladder.recall(LADDER_QUERY, **asked, threshold=min(scores(answer)))
         assert list(again.messages) == list(answer.messages)
 
 
