@@ -249,7 +249,7 @@ class _SharedTexts:
         helping: list[Future[None]] = []
         try:
             with suppress(RuntimeError):  # no thread to be had: the caller does all
-                helping += [pool.submit(self._help) for _ in range(helpers)]
+                helping += [pool.submit(self._help, budget) for _ in range(helpers)]
             while len(self._results) < len(self._texts):
                 budget.check()
                 place = self._take()
@@ -270,8 +270,9 @@ class _SharedTexts:
             ordered.append(result)
         return ordered
 
-    def _help(self) -> None:
-        while (place := self._take()) is not None:
+    def _help(self, budget: CallBudget) -> None:
+        # A caller that has gone away may be late to say so.
+        while not budget.cancelled() and (place := self._take()) is not None:
             if not self._slots.enter_if_free():
                 self._untaken.appendleft(place)
                 return
