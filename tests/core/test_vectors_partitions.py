@@ -325,7 +325,7 @@ def test_searches_beside_a_writer_see_whole_states() -> None:
 
     def write() -> int:
         seq = 0
-        while time.monotonic() < deadline:
+        while seq <= window or time.monotonic() < deadline:
             seq += 1
             newest[0] = seq
             index.vectors_put("u", one_row(seq, pool_of_vectors[seq % 4096]))
