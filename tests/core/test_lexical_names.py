@@ -110,3 +110,11 @@ def test_messages_count_once_by_whichever_stem_they_have(
     both = "Marken and Mark were here with all of the others"
     index = an_index(*([(german, "")] * 5 + [(both, "")] * count + [("it is fine", "")] * 15))
     assert index.names_in("r", "did Marken see it") == names
+
+
+def test_marks_without_a_letter_are_no_name() -> None:
+    """The model drops them, and there is nothing to embed: the recall would fail."""
+    marks = "\u0e31\u0e34"
+    index = an_index(("hello", marks), ("hello", "Nora"))
+    assert index.names_in("r", f"did Nora see {marks} there") == ("Nora",)
+    assert index.names_in("r", f"did {marks} see it") == ()

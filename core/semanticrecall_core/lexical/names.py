@@ -25,13 +25,11 @@ ROLE_NAMES = frozenset(
 )
 """Authors of these names are no people: the words stay."""
 _FIRST_PERSON = re.compile(r"I\b")
+_POSSESSIVE = re.compile(r"['\u2019]s$")
 NAMES_MAX = 8
 COMMON_SHARE = 0.02
 COMMON_MIN = 8
 """A capitalised word is taken for a name if that share of the messages has it, but so many."""
-
-
-_POSSESSIVE = re.compile(r"['\u2019]s$")
 
 
 def names_in(view: View, text: str) -> tuple[str, ...]:
@@ -50,7 +48,9 @@ def names_in(view: View, text: str) -> tuple[str, ...]:
     if not any(character.isalnum() for character in "".join([*left, text[end:]])):
         return ()
     spelled = (_POSSESSIVE.sub("", text[word.start : word.end]) for word in out)
-    return tuple(dict.fromkeys(spelled))[:NAMES_MAX]
+    # A name of marks alone has no vector.
+    names = dict.fromkeys(name for name in spelled if any(map(str.isalnum, name)))
+    return tuple(names)[:NAMES_MAX]
 
 
 def _is_author(view: View, word: QueryWord) -> bool:
