@@ -94,6 +94,23 @@ class Conversation:
             yield from session.turns
 
 
+class NoConversationsError(Exception):
+    """There is nothing to measure; the text says why."""
+
+
+def conversations_of(path: Path | None) -> list[Conversation]:
+    """What a script's `--conversations` names; as `read_conversations`.
+
+    Raises:
+        NoConversationsError: no file is named, or it is not there.
+    """
+    if path is None:
+        raise NoConversationsError("name a file of them with --conversations FILE")
+    if not path.is_file():
+        raise NoConversationsError(f"there is no file {path}")
+    return read_conversations(path)
+
+
 def read_conversations(path: Path) -> list[Conversation]:
     """All of a file.
 

@@ -43,7 +43,14 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from benchmarks import processes
-from benchmarks.conversations import CATEGORIES, Conversation, Question, Turn, read_conversations
+from benchmarks.conversations import (
+    CATEGORIES,
+    Conversation,
+    NoConversationsError,
+    Question,
+    Turn,
+    conversations_of,
+)
 from benchmarks.evidence import (
     ANSWERABLE,
     ANSWERABLE_CATEGORIES,
@@ -475,15 +482,11 @@ def _report(
 
 def measure(config: Config) -> Result:
     """Index the conversations, ask their questions, compare with the evidence."""
-    if config.conversations is None:
-        return Result(skipped="no conversations: name a file of them with --conversations FILE")
-    if not config.conversations.is_file():
-        return Result(skipped=f"no conversations: there is no file {config.conversations}")
-    conversations = [
-        one
-        for one in read_conversations(config.conversations)
-        if any(question.evidence for question in one.questions)
-    ]
+    try:
+        there = conversations_of(config.conversations)
+    except NoConversationsError as error:
+        return Result(skipped=f"no conversations: {error}")
+    conversations = [one for one in there if any(question.evidence for question in one.questions)]
     if not conversations:
         return Result(skipped="no conversations: the file has no question with evidence")
     result = Result(figures={"ids of evidence that no turn has": ids_not_there(conversations)})

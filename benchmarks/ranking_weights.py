@@ -38,7 +38,7 @@ import structlog
 from numpy.typing import NDArray
 
 from benchmarks.axes import NUMBERS_MAX, Numbers, numbers, say
-from benchmarks.conversations import Conversation, read_conversations
+from benchmarks.conversations import Conversation, NoConversationsError, conversations_of
 from benchmarks.evidence import ANSWERABLE_CATEGORIES
 from benchmarks.quality import SAMPLE, token_counter
 from benchmarks.ranked_conversations import Budget, RankedConversation, Setting, Vectors
@@ -304,13 +304,13 @@ def _shown(setting: Setting) -> str:
 
 def measure(config: Config) -> Result:
     """Rank everything at every point, and compare with the evidence."""
-    if config.conversations is None:
-        return Result(skipped="no conversations: name a file of them with --conversations FILE")
-    if not config.conversations.is_file():
-        return Result(skipped=f"no conversations: there is no file {config.conversations}")
+    try:
+        there = conversations_of(config.conversations)
+    except NoConversationsError as error:
+        return Result(skipped=f"no conversations: {error}")
     conversations = [
         one
-        for one in read_conversations(config.conversations)
+        for one in there
         if any(q.evidence and q.category in ANSWERABLE_CATEGORIES for q in one.questions)
         and any(turn.full_text.strip() for turn in one.turns())
     ]
