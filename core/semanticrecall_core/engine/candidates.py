@@ -95,7 +95,7 @@ class Asked:
         vectors: shape (phrasings, dimensions). What a message's cosine is with; None: nobody asked
             for cosines (MODE_LEXICAL only).
         ranking_vectors: shape (phrasings, dimensions). What MODE_HYBRID ranks by: the phrasings
-            without names; the same array as `vectors` where there are none.
+            turned away from names; the same array as `vectors` where there are none.
         depth: how many of the best are taken from each index.
         best_cosine_wanted: tell the best cosine of all, not only of those looked at.
         with_ranks: tell the place in each list.
