@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from benchmarks.measure import Latency, machine
 from benchmarks.processes import end_in_order_when_told
 
-LIBRARIES = ("grpcio", "protobuf", "faiss-cpu", "onnxruntime", "apsw")
+LIBRARIES = ("grpcio", "protobuf", "faiss-cpu", "onnxruntime", "apsw-sqlite3mc")
 DIGEST_DIGITS = 16
 SMOKE_STORES = "smoke"
 """Where, in the directory of stores, those of smoke runs are."""

@@ -19,6 +19,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from .config_storage import StorageSettings
 from .listen import Address, TcpAddress, parse_address
 from .setting_kinds import (
     Device,
@@ -39,7 +40,7 @@ class SettingsError(ValueError):
     """Raised when the settings cannot be used; each line names a setting and its fault."""
 
 
-class Settings(BaseSettings):
+class Settings(StorageSettings):
     """Everything that can be set. Sizes are in bytes, durations in milliseconds."""
 
     model_config = SettingsConfigDict(
@@ -86,31 +87,6 @@ class Settings(BaseSettings):
         "Bearer tokens, separated by commas. Meant for the environment: a flag shows in the "
         "list of processes.",
         default=SecretStr(""),
-    )
-    data_dir: Path = setting(
-        Group.STORAGE,
-        "Directory of the record. Made if it is missing. One server at a time.",
-        default=Path("~/.local/share/semanticrecall"),
-    )
-    allow_network_filesystem: bool = setting(
-        Group.STORAGE,
-        "Start although the directory is on a network or shared file system, where the "
-        "database can be damaged without an error.",
-        default=False,
-    )
-    snapshot_interval_ms: int = setting(
-        Group.STORAGE,
-        "How often partitions of which much has changed are written to snapshots, from which a "
-        "start reads them quicker. 0: never; those that are there are still used.",
-        default=60_000,
-        ge=0,
-        le=86_400_000,
-    )
-    accept_loss: bool = setting(
-        Group.STORAGE,
-        "Start although the record is shorter than what was acknowledged, e.g. after an older "
-        "copy was put back.",
-        default=False,
     )
     model_dir: Path | None = setting(
         Group.MODEL,
@@ -397,7 +373,11 @@ class Settings(BaseSettings):
         "tls_key_file",
         "tokens_file",
         "data_dir",
+        "snapshots_dir",
+        "encryption_key_file",
+        "encryption_old_key_file",
         "model_dir",
+        "next_model_dir",
         "model_cache_dir",
         "config",
     )
@@ -435,6 +415,11 @@ class Settings(BaseSettings):
         """Where to serve metrics and probes over HTTP, if anywhere."""
         address = parse_address(self.health_listen) if self.health_listen else None
         return address if isinstance(address, TcpAddress) else None
+
+    @property
+    def saved_dir(self) -> Path:
+        """Where CreateSnapshot saves the store to."""
+        return self.snapshots_dir or self.data_dir / "saved"
 
     @property
     def has_tls(self) -> bool:

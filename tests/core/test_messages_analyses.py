@@ -408,7 +408,7 @@ def test_a_directory_of_format_2_is_opened_and_has_everything(tmp_path: Path) ->
         store = open_store(home, generation=format_2.GENERATION, analyser=WordAnalyser())
     (upgraded,) = [log for log in logs if log["event"] == "store_format_upgraded"]
     assert (upgraded["before"], upgraded["now"]) == (2, FORMAT)
-    assert format_of(home) == FORMAT == 3
+    assert format_of(home) == FORMAT == 4
     assert list(store.verify(None)) == []
     times = count(format_2.FIRST_TIME_NS, 1_000_000_000)
     for resource, drafts in format_2.CONTENT.items():

@@ -16,10 +16,16 @@ Invariants first:
   - `analyses` rows of a message carry its current revision, thread, time and role, and are gone
     when it has nothing to embed. A missing one is no damage.
 
-Format 3 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 3):
+Format 4 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 4):
 
-  record       one row: store_id (32 hex digits, random, made once), revision, generation_key,
-               codec (the form of `messages.encoded`; a record of another is not opened).
+  record       one row: store_id (32 hex digits, random, made once), revision, generation_key (of
+               the vectors that are searched), codec (the form of `messages.encoded`; a record of
+               another is not opened); and
+               snapshot_seq: no snapshot of this store holds a message of a higher seq; 2^63 - 1
+               while one is being made.
+               forgotten_revision: that of the last change that removed messages; erased_revision:
+               all that was removed up to there has left the files as well.
+               retention_time_ns: how far the clock of the retention has come; 0 before the first.
   generations  generation_key -> the embedder's generation text.
   resources    resource_key -> resource_id.
   threads      thread_key -> (resource_key, thread_id).
@@ -37,8 +43,11 @@ Format 3 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 3):
                message, analysis_rows.py. Index-organised by (resource_key, seq), so that a
                resource is one range; rows are short (docs/decisions/0020).
   pending      see above.
+  forgotten    seq -> revision of its removal, for messages that snapshots may hold: seqs up to
+               `record.snapshot_seq` at that time. Who restores a snapshot leaves them out.
 
-Format 2 is the same without `analyses`; it becomes format 3 when it is opened.
+Format 3 is the same without `forgotten` and the last four columns of `record`, format 2 without
+`analyses` too. Both become format 4 when they are opened.
 
 Pages are 8,192 bytes: five 384-dimension vectors to a page with 6 % lost, where 4,096-byte pages
 hold two with 20 % lost.
@@ -54,8 +63,9 @@ import apsw
 from ..types.errors import CorruptDataError, FailedPreconditionError
 
 APPLICATION_ID = 0x53524D53
-FORMAT = 3
+FORMAT = 4
 _FORMAT_WITHOUT_ANALYSES = 2
+_FORMAT_WITHOUT_FORGOTTEN = 3
 PAGE_BYTES = 8192
 
 _ANALYSES = """
@@ -70,6 +80,16 @@ CREATE TABLE analyses(
   analysed BLOB NOT NULL,
   PRIMARY KEY (resource_key, seq)
 ) STRICT, WITHOUT ROWID;
+"""
+_FORGOTTEN = """
+ALTER TABLE record ADD COLUMN snapshot_seq INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE record ADD COLUMN forgotten_revision INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE record ADD COLUMN erased_revision INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE record ADD COLUMN retention_time_ns INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE forgotten(
+  seq INTEGER PRIMARY KEY,
+  revision INTEGER NOT NULL
+) STRICT;
 """
 _TABLES = """
 CREATE TABLE record(
@@ -167,7 +187,7 @@ def ensure_schema(connection: apsw.Connection, codec: str) -> RecordState:
             "recall.db is not a database of this program; choose another data directory",
             reason="FOREIGN_DATABASE",
         )
-    elif version not in (FORMAT, _FORMAT_WITHOUT_ANALYSES):
+    elif version not in (FORMAT, _FORMAT_WITHOUT_FORGOTTEN, _FORMAT_WITHOUT_ANALYSES):
         way_out = (
             "start the version that wrote it, or a newer one"
             if version > FORMAT
@@ -190,7 +210,7 @@ def ensure_schema(connection: apsw.Connection, codec: str) -> RecordState:
 def upgrade(connection: apsw.Connection) -> int | None:
     """Give a database that `ensure_schema` accepted the current format, in one transaction.
 
-    Only a table is made, whatever is in the others.
+    Tables and columns are added, whatever is in the others.
 
     Returns:
         The format it had, None where it is the current one.
@@ -199,7 +219,9 @@ def upgrade(connection: apsw.Connection) -> int | None:
     if version == FORMAT:
         return None
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute(_ANALYSES)
+    if version == _FORMAT_WITHOUT_ANALYSES:
+        connection.execute(_ANALYSES)
+    connection.execute(_FORGOTTEN)
     connection.pragma("user_version", FORMAT)
     connection.execute("COMMIT")
     return version
@@ -273,10 +295,11 @@ def _is_empty(connection: apsw.Connection) -> bool:
 
 def _create(connection: apsw.Connection, codec: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    for statement in (_TABLES + _ANALYSES).split(";\n"):
-        if statement.strip():
-            connection.execute(statement)
-    connection.execute("INSERT INTO record VALUES (1, ?, 0, 0, ?)", (secrets.token_hex(16), codec))
+    connection.execute(_TABLES + _ANALYSES + _FORGOTTEN)
+    connection.execute(
+        "INSERT INTO record(one, store_id, revision, generation_key, codec) VALUES (1, ?, 0, 0, ?)",
+        (secrets.token_hex(16), codec),
+    )
     connection.pragma("application_id", APPLICATION_ID)
     connection.pragma("user_version", FORMAT)
     connection.execute("COMMIT")

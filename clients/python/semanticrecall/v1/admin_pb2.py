@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from semanticrecall.v1 import types_pb2 as semanticrecall_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsemanticrecall/v1/admin.proto\x12\x11semanticrecall.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dsemanticrecall/v1/types.proto\"&\n\x0fGetStatsRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\"\xa6\x03\n\x10GetStatsResponse\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\x0f\n\x07vectors\x18\x02 \x01(\x04\x12\x0f\n\x07pending\x18\x03 \x01(\x04\x12\x0f\n\x07threads\x18\x04 \x01(\x04\x12\x11\n\tresources\x18\x05 \x01(\x04\x12\x12\n\ndisk_bytes\x18\x06 \x01(\x04\x12\x16\n\x0eresident_bytes\x18\x07 \x01(\x04\x12\x19\n\x11partitions_loaded\x18\x08 \x01(\x04\x12,\n\x05\x63\x61\x63he\x18\t \x01(\x0b\x32\x1d.semanticrecall.v1.CacheStats\x12\x16\n\x0eindex_identity\x18\n \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x0b \x01(\t\x12\x16\n\x0eserver_version\x18\x0c \x01(\t\x12\x16\n\x0euptime_seconds\x18\r \x01(\x01\x12\x33\n\tsnapshots\x18\x0e \x01(\x0b\x32 .semanticrecall.v1.SnapshotStats\x12!\n\x19lexical_partitions_loaded\x18\x0f \x01(\x04\x12\x15\n\rlexical_bytes\x18\x10 \x01(\x04\"r\n\rSnapshotStats\x12\r\n\x05\x66iles\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x12\n\npartitions\x18\x03 \x01(\x04\x12\x0c\n\x04rows\x18\x04 \x01(\x04\x12\x0f\n\x07\x64\x61maged\x18\x05 \x01(\x04\x12\x10\n\x08\x66\x61ilures\x18\x06 \x01(\x04\"\xdb\x01\n\nCacheStats\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x0c\n\x04hits\x18\x03 \x01(\x04\x12\x0e\n\x06misses\x18\x04 \x01(\x04\x12\x11\n\tevictions\x18\x05 \x01(\x04\x12\x11\n\thit_ratio\x18\x06 \x01(\x01\x12\x14\n\x0c\x64isk_entries\x18\x07 \x01(\x04\x12\x12\n\ndisk_bytes\x18\x08 \x01(\x04\x12\x11\n\tdisk_hits\x18\t \x01(\x04\x12\x16\n\x0e\x64isk_evictions\x18\n \x01(\x04\x12\x14\n\x0c\x64isk_damaged\x18\x0b \x01(\x04\"\x17\n\x15\x43reateSnapshotRequest\"j\n\x08Snapshot\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x10\n\x08messages\x18\x04 \x01(\x04\"G\n\x16\x43reateSnapshotResponse\x12-\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1b.semanticrecall.v1.Snapshot\"\x16\n\x14ListSnapshotsRequest\"G\n\x15ListSnapshotsResponse\x12.\n\tsnapshots\x18\x01 \x03(\x0b\x32\x1b.semanticrecall.v1.Snapshot\"$\n\rVerifyRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\"}\n\x0eVerifyResponse\x12-\n\x07\x66inding\x18\x01 \x01(\x0b\x32\x1a.semanticrecall.v1.FindingH\x00\x12\x33\n\x07summary\x18\x02 \x01(\x0b\x32 .semanticrecall.v1.VerifySummaryH\x00\x42\x07\n\x05\x65vent\"P\n\x07\x46inding\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x13\n\x0bresource_id\x18\x02 \x01(\t\x12\x12\n\nmessage_id\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"D\n\rVerifySummary\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\x0f\n\x07vectors\x18\x02 \x01(\x04\x12\x10\n\x08\x66indings\x18\x03 \x01(\x04\"\x10\n\x0eReembedRequest\".\n\x0fReembedResponse\x12\x0c\n\x04\x64one\x18\x01 \x01(\x04\x12\r\n\x05total\x18\x02 \x01(\x04\"$\n\rExportRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\"=\n\x0e\x45xportResponse\x12+\n\x07message\x18\x01 \x01(\x0b\x32\x1a.semanticrecall.v1.Message2\xa4\x04\n\x0c\x41\x64minService\x12S\n\x08GetStats\x12\".semanticrecall.v1.GetStatsRequest\x1a#.semanticrecall.v1.GetStatsResponse\x12\x65\n\x0e\x43reateSnapshot\x12(.semanticrecall.v1.CreateSnapshotRequest\x1a).semanticrecall.v1.CreateSnapshotResponse\x12\x62\n\rListSnapshots\x12\'.semanticrecall.v1.ListSnapshotsRequest\x1a(.semanticrecall.v1.ListSnapshotsResponse\x12O\n\x06Verify\x12 .semanticrecall.v1.VerifyRequest\x1a!.semanticrecall.v1.VerifyResponse0\x01\x12R\n\x07Reembed\x12!.semanticrecall.v1.ReembedRequest\x1a\".semanticrecall.v1.ReembedResponse0\x01\x12O\n\x06\x45xport\x12 .semanticrecall.v1.ExportRequest\x1a!.semanticrecall.v1.ExportResponse0\x01\x42$Z\"semanticrecall/v1;semanticrecallv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsemanticrecall/v1/admin.proto\x12\x11semanticrecall.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dsemanticrecall/v1/types.proto\"&\n\x0fGetStatsRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\"\xa6\x04\n\x10GetStatsResponse\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\x0f\n\x07vectors\x18\x02 \x01(\x04\x12\x0f\n\x07pending\x18\x03 \x01(\x04\x12\x0f\n\x07threads\x18\x04 \x01(\x04\x12\x11\n\tresources\x18\x05 \x01(\x04\x12\x12\n\ndisk_bytes\x18\x06 \x01(\x04\x12\x16\n\x0eresident_bytes\x18\x07 \x01(\x04\x12\x19\n\x11partitions_loaded\x18\x08 \x01(\x04\x12,\n\x05\x63\x61\x63he\x18\t \x01(\x0b\x32\x1d.semanticrecall.v1.CacheStats\x12\x16\n\x0eindex_identity\x18\n \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x0b \x01(\t\x12\x16\n\x0eserver_version\x18\x0c \x01(\t\x12\x16\n\x0euptime_seconds\x18\r \x01(\x01\x12\x33\n\tsnapshots\x18\x0e \x01(\x0b\x32 .semanticrecall.v1.SnapshotStats\x12!\n\x19lexical_partitions_loaded\x18\x0f \x01(\x04\x12\x15\n\rlexical_bytes\x18\x10 \x01(\x04\x12\x1b\n\x13next_index_identity\x18\x11 \x01(\t\x12\x15\n\rnext_embedded\x18\x12 \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x13 \x01(\x04\x12\x15\n\rpurge_pending\x18\x14 \x01(\x08\x12\x0f\n\x07\x64\x61maged\x18\x15 \x01(\x04\x12\x11\n\tencrypted\x18\x16 \x01(\x08\"r\n\rSnapshotStats\x12\r\n\x05\x66iles\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x12\n\npartitions\x18\x03 \x01(\x04\x12\x0c\n\x04rows\x18\x04 \x01(\x04\x12\x0f\n\x07\x64\x61maged\x18\x05 \x01(\x04\x12\x10\n\x08\x66\x61ilures\x18\x06 \x01(\x04\"\xdb\x01\n\nCacheStats\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x0c\n\x04hits\x18\x03 \x01(\x04\x12\x0e\n\x06misses\x18\x04 \x01(\x04\x12\x11\n\tevictions\x18\x05 \x01(\x04\x12\x11\n\thit_ratio\x18\x06 \x01(\x01\x12\x14\n\x0c\x64isk_entries\x18\x07 \x01(\x04\x12\x12\n\ndisk_bytes\x18\x08 \x01(\x04\x12\x11\n\tdisk_hits\x18\t \x01(\x04\x12\x16\n\x0e\x64isk_evictions\x18\n \x01(\x04\x12\x14\n\x0c\x64isk_damaged\x18\x0b \x01(\x04\"0\n\x15\x43reateSnapshotRequest\x12\x17\n\x0fpartitions_only\x18\x01 \x01(\x08\"\x83\x02\n\x08Snapshot\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x10\n\x08messages\x18\x04 \x01(\x04\x12\x0f\n\x07vectors\x18\x05 \x01(\x04\x12\x10\n\x08revision\x18\x06 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x07 \x01(\t\x12\x16\n\x0eindex_identity\x18\x08 \x01(\t\x12\x16\n\x0eserver_version\x18\t \x01(\t\x12\x0e\n\x06\x66ormat\x18\n \x01(\r\x12\x11\n\tencrypted\x18\x0b \x01(\x08\x12\x11\n\tforgotten\x18\x0c \x01(\x04\"G\n\x16\x43reateSnapshotResponse\x12-\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1b.semanticrecall.v1.Snapshot\"\x16\n\x14ListSnapshotsRequest\"G\n\x15ListSnapshotsResponse\x12.\n\tsnapshots\x18\x01 \x03(\x0b\x32\x1b.semanticrecall.v1.Snapshot\"%\n\x15\x44\x65leteSnapshotRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x18\n\x16\x44\x65leteSnapshotResponse\"&\n\x16RestoreSnapshotRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"O\n\x17RestoreSnapshotResponse\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\x0f\n\x07vectors\x18\x02 \x01(\x04\x12\x11\n\tforgotten\x18\x03 \x01(\x04\"\x0e\n\x0cPurgeRequest\">\n\rPurgeResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x1b\n\x13snapshots_rewritten\x18\x02 \x03(\t\"4\n\rVerifyRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x0e\n\x06repair\x18\x02 \x01(\x08\"\xb4\x01\n\x0eVerifyResponse\x12-\n\x07\x66inding\x18\x01 \x01(\x0b\x32\x1a.semanticrecall.v1.FindingH\x00\x12\x33\n\x07summary\x18\x02 \x01(\x0b\x32 .semanticrecall.v1.VerifySummaryH\x00\x12\x35\n\x08progress\x18\x03 \x01(\x0b\x32!.semanticrecall.v1.VerifyProgressH\x00\x42\x07\n\x05\x65vent\"b\n\x07\x46inding\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x13\n\x0bresource_id\x18\x02 \x01(\t\x12\x12\n\nmessage_id\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x10\n\x08repaired\x18\x05 \x01(\x08\"<\n\x0eVerifyProgress\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\"\xc2\x01\n\rVerifySummary\x12\x10\n\x08messages\x18\x01 \x01(\x04\x12\x0f\n\x07vectors\x18\x02 \x01(\x04\x12\x10\n\x08\x66indings\x18\x03 \x01(\x04\x12\x10\n\x08repaired\x18\x04 \x01(\x04\x12\x10\n\x08\x61nalyses\x18\x05 \x01(\x04\x12\x0e\n\x06images\x18\x06 \x01(\x04\x12\x11\n\tsnapshots\x18\x07 \x01(\x04\x12\x19\n\x11self_test_recalls\x18\x08 \x01(\x04\x12\x1a\n\x12self_test_failures\x18\t \x01(\x04\"\x10\n\x0eReembedRequest\"x\n\x0fReembedResponse\x12\x0c\n\x04\x64one\x18\x01 \x01(\x04\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x1b\n\x13\x66rom_index_identity\x18\x03 \x01(\t\x12\x19\n\x11to_index_identity\x18\x04 \x01(\t\x12\x10\n\x08\x63omplete\x18\x05 \x01(\x08\":\n\rExportRequest\x12\x13\n\x0bresource_id\x18\x01 \x01(\t\x12\x14\n\x0cwith_vectors\x18\x02 \x01(\x08\"q\n\x0e\x45xportResponse\x12+\n\x07message\x18\x01 \x01(\x0b\x32\x1a.semanticrecall.v1.Message\x12\x32\n\x07vectors\x18\x02 \x01(\x0b\x32!.semanticrecall.v1.MessageVectors2\xc1\x06\n\x0c\x41\x64minService\x12S\n\x08GetStats\x12\".semanticrecall.v1.GetStatsRequest\x1a#.semanticrecall.v1.GetStatsResponse\x12\x65\n\x0e\x43reateSnapshot\x12(.semanticrecall.v1.CreateSnapshotRequest\x1a).semanticrecall.v1.CreateSnapshotResponse\x12\x62\n\rListSnapshots\x12\'.semanticrecall.v1.ListSnapshotsRequest\x1a(.semanticrecall.v1.ListSnapshotsResponse\x12\x65\n\x0e\x44\x65leteSnapshot\x12(.semanticrecall.v1.DeleteSnapshotRequest\x1a).semanticrecall.v1.DeleteSnapshotResponse\x12h\n\x0fRestoreSnapshot\x12).semanticrecall.v1.RestoreSnapshotRequest\x1a*.semanticrecall.v1.RestoreSnapshotResponse\x12J\n\x05Purge\x12\x1f.semanticrecall.v1.PurgeRequest\x1a .semanticrecall.v1.PurgeResponse\x12O\n\x06Verify\x12 .semanticrecall.v1.VerifyRequest\x1a!.semanticrecall.v1.VerifyResponse0\x01\x12R\n\x07Reembed\x12!.semanticrecall.v1.ReembedRequest\x1a\".semanticrecall.v1.ReembedResponse0\x01\x12O\n\x06\x45xport\x12 .semanticrecall.v1.ExportRequest\x1a!.semanticrecall.v1.ExportResponse0\x01\x42$Z\"semanticrecall/v1;semanticrecallv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,37 +37,51 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATSREQUEST']._serialized_start=116
   _globals['_GETSTATSREQUEST']._serialized_end=154
   _globals['_GETSTATSRESPONSE']._serialized_start=157
-  _globals['_GETSTATSRESPONSE']._serialized_end=579
-  _globals['_SNAPSHOTSTATS']._serialized_start=581
-  _globals['_SNAPSHOTSTATS']._serialized_end=695
-  _globals['_CACHESTATS']._serialized_start=698
-  _globals['_CACHESTATS']._serialized_end=917
-  _globals['_CREATESNAPSHOTREQUEST']._serialized_start=919
-  _globals['_CREATESNAPSHOTREQUEST']._serialized_end=942
-  _globals['_SNAPSHOT']._serialized_start=944
-  _globals['_SNAPSHOT']._serialized_end=1050
-  _globals['_CREATESNAPSHOTRESPONSE']._serialized_start=1052
-  _globals['_CREATESNAPSHOTRESPONSE']._serialized_end=1123
-  _globals['_LISTSNAPSHOTSREQUEST']._serialized_start=1125
-  _globals['_LISTSNAPSHOTSREQUEST']._serialized_end=1147
-  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_start=1149
-  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_end=1220
-  _globals['_VERIFYREQUEST']._serialized_start=1222
-  _globals['_VERIFYREQUEST']._serialized_end=1258
-  _globals['_VERIFYRESPONSE']._serialized_start=1260
-  _globals['_VERIFYRESPONSE']._serialized_end=1385
-  _globals['_FINDING']._serialized_start=1387
-  _globals['_FINDING']._serialized_end=1467
-  _globals['_VERIFYSUMMARY']._serialized_start=1469
-  _globals['_VERIFYSUMMARY']._serialized_end=1537
-  _globals['_REEMBEDREQUEST']._serialized_start=1539
-  _globals['_REEMBEDREQUEST']._serialized_end=1555
-  _globals['_REEMBEDRESPONSE']._serialized_start=1557
-  _globals['_REEMBEDRESPONSE']._serialized_end=1603
-  _globals['_EXPORTREQUEST']._serialized_start=1605
-  _globals['_EXPORTREQUEST']._serialized_end=1641
-  _globals['_EXPORTRESPONSE']._serialized_start=1643
-  _globals['_EXPORTRESPONSE']._serialized_end=1704
-  _globals['_ADMINSERVICE']._serialized_start=1707
-  _globals['_ADMINSERVICE']._serialized_end=2255
+  _globals['_GETSTATSRESPONSE']._serialized_end=707
+  _globals['_SNAPSHOTSTATS']._serialized_start=709
+  _globals['_SNAPSHOTSTATS']._serialized_end=823
+  _globals['_CACHESTATS']._serialized_start=826
+  _globals['_CACHESTATS']._serialized_end=1045
+  _globals['_CREATESNAPSHOTREQUEST']._serialized_start=1047
+  _globals['_CREATESNAPSHOTREQUEST']._serialized_end=1095
+  _globals['_SNAPSHOT']._serialized_start=1098
+  _globals['_SNAPSHOT']._serialized_end=1357
+  _globals['_CREATESNAPSHOTRESPONSE']._serialized_start=1359
+  _globals['_CREATESNAPSHOTRESPONSE']._serialized_end=1430
+  _globals['_LISTSNAPSHOTSREQUEST']._serialized_start=1432
+  _globals['_LISTSNAPSHOTSREQUEST']._serialized_end=1454
+  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_start=1456
+  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_end=1527
+  _globals['_DELETESNAPSHOTREQUEST']._serialized_start=1529
+  _globals['_DELETESNAPSHOTREQUEST']._serialized_end=1566
+  _globals['_DELETESNAPSHOTRESPONSE']._serialized_start=1568
+  _globals['_DELETESNAPSHOTRESPONSE']._serialized_end=1592
+  _globals['_RESTORESNAPSHOTREQUEST']._serialized_start=1594
+  _globals['_RESTORESNAPSHOTREQUEST']._serialized_end=1632
+  _globals['_RESTORESNAPSHOTRESPONSE']._serialized_start=1634
+  _globals['_RESTORESNAPSHOTRESPONSE']._serialized_end=1713
+  _globals['_PURGEREQUEST']._serialized_start=1715
+  _globals['_PURGEREQUEST']._serialized_end=1729
+  _globals['_PURGERESPONSE']._serialized_start=1731
+  _globals['_PURGERESPONSE']._serialized_end=1793
+  _globals['_VERIFYREQUEST']._serialized_start=1795
+  _globals['_VERIFYREQUEST']._serialized_end=1847
+  _globals['_VERIFYRESPONSE']._serialized_start=1850
+  _globals['_VERIFYRESPONSE']._serialized_end=2030
+  _globals['_FINDING']._serialized_start=2032
+  _globals['_FINDING']._serialized_end=2130
+  _globals['_VERIFYPROGRESS']._serialized_start=2132
+  _globals['_VERIFYPROGRESS']._serialized_end=2192
+  _globals['_VERIFYSUMMARY']._serialized_start=2195
+  _globals['_VERIFYSUMMARY']._serialized_end=2389
+  _globals['_REEMBEDREQUEST']._serialized_start=2391
+  _globals['_REEMBEDREQUEST']._serialized_end=2407
+  _globals['_REEMBEDRESPONSE']._serialized_start=2409
+  _globals['_REEMBEDRESPONSE']._serialized_end=2529
+  _globals['_EXPORTREQUEST']._serialized_start=2531
+  _globals['_EXPORTREQUEST']._serialized_end=2589
+  _globals['_EXPORTRESPONSE']._serialized_start=2591
+  _globals['_EXPORTRESPONSE']._serialized_end=2704
+  _globals['_ADMINSERVICE']._serialized_start=2707
+  _globals['_ADMINSERVICE']._serialized_end=3540
 # @@protoc_insertion_point(module_scope)

@@ -14,7 +14,7 @@ class GetStatsRequest(_message.Message):
     def __init__(self, resource_id: _Optional[str] = ...) -> None: ...
 
 class GetStatsResponse(_message.Message):
-    __slots__ = ("messages", "vectors", "pending", "threads", "resources", "disk_bytes", "resident_bytes", "partitions_loaded", "cache", "index_identity", "device", "server_version", "uptime_seconds", "snapshots", "lexical_partitions_loaded", "lexical_bytes")
+    __slots__ = ("messages", "vectors", "pending", "threads", "resources", "disk_bytes", "resident_bytes", "partitions_loaded", "cache", "index_identity", "device", "server_version", "uptime_seconds", "snapshots", "lexical_partitions_loaded", "lexical_bytes", "next_index_identity", "next_embedded", "expired", "purge_pending", "damaged", "encrypted")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,12 @@ class GetStatsResponse(_message.Message):
     SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     LEXICAL_PARTITIONS_LOADED_FIELD_NUMBER: _ClassVar[int]
     LEXICAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_INDEX_IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_EMBEDDED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    PURGE_PENDING_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTED_FIELD_NUMBER: _ClassVar[int]
     messages: int
     vectors: int
     pending: int
@@ -47,7 +53,13 @@ class GetStatsResponse(_message.Message):
     snapshots: SnapshotStats
     lexical_partitions_loaded: int
     lexical_bytes: int
-    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., pending: _Optional[int] = ..., threads: _Optional[int] = ..., resources: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., partitions_loaded: _Optional[int] = ..., cache: _Optional[_Union[CacheStats, _Mapping]] = ..., index_identity: _Optional[str] = ..., device: _Optional[str] = ..., server_version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., snapshots: _Optional[_Union[SnapshotStats, _Mapping]] = ..., lexical_partitions_loaded: _Optional[int] = ..., lexical_bytes: _Optional[int] = ...) -> None: ...
+    next_index_identity: str
+    next_embedded: int
+    expired: int
+    purge_pending: bool
+    damaged: int
+    encrypted: bool
+    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., pending: _Optional[int] = ..., threads: _Optional[int] = ..., resources: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., partitions_loaded: _Optional[int] = ..., cache: _Optional[_Union[CacheStats, _Mapping]] = ..., index_identity: _Optional[str] = ..., device: _Optional[str] = ..., server_version: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., snapshots: _Optional[_Union[SnapshotStats, _Mapping]] = ..., lexical_partitions_loaded: _Optional[int] = ..., lexical_bytes: _Optional[int] = ..., next_index_identity: _Optional[str] = ..., next_embedded: _Optional[int] = ..., expired: _Optional[int] = ..., purge_pending: bool = ..., damaged: _Optional[int] = ..., encrypted: bool = ...) -> None: ...
 
 class SnapshotStats(_message.Message):
     __slots__ = ("files", "bytes", "partitions", "rows", "damaged", "failures")
@@ -92,20 +104,38 @@ class CacheStats(_message.Message):
     def __init__(self, entries: _Optional[int] = ..., bytes: _Optional[int] = ..., hits: _Optional[int] = ..., misses: _Optional[int] = ..., evictions: _Optional[int] = ..., hit_ratio: _Optional[float] = ..., disk_entries: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., disk_hits: _Optional[int] = ..., disk_evictions: _Optional[int] = ..., disk_damaged: _Optional[int] = ...) -> None: ...
 
 class CreateSnapshotRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("partitions_only",)
+    PARTITIONS_ONLY_FIELD_NUMBER: _ClassVar[int]
+    partitions_only: bool
+    def __init__(self, partitions_only: bool = ...) -> None: ...
 
 class Snapshot(_message.Message):
-    __slots__ = ("name", "create_time", "bytes", "messages")
+    __slots__ = ("name", "create_time", "bytes", "messages", "vectors", "revision", "digest", "index_identity", "server_version", "format", "encrypted", "forgotten")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    INDEX_IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTED_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     name: str
     create_time: _timestamp_pb2.Timestamp
     bytes: int
     messages: int
-    def __init__(self, name: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., bytes: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+    vectors: int
+    revision: int
+    digest: str
+    index_identity: str
+    server_version: str
+    format: int
+    encrypted: bool
+    forgotten: int
+    def __init__(self, name: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., bytes: _Optional[int] = ..., messages: _Optional[int] = ..., vectors: _Optional[int] = ..., revision: _Optional[int] = ..., digest: _Optional[str] = ..., index_identity: _Optional[str] = ..., server_version: _Optional[str] = ..., format: _Optional[int] = ..., encrypted: bool = ..., forgotten: _Optional[int] = ...) -> None: ...
 
 class CreateSnapshotResponse(_message.Message):
     __slots__ = ("snapshot",)
@@ -123,62 +153,138 @@ class ListSnapshotsResponse(_message.Message):
     snapshots: _containers.RepeatedCompositeFieldContainer[Snapshot]
     def __init__(self, snapshots: _Optional[_Iterable[_Union[Snapshot, _Mapping]]] = ...) -> None: ...
 
+class DeleteSnapshotRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteSnapshotResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RestoreSnapshotRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RestoreSnapshotResponse(_message.Message):
+    __slots__ = ("messages", "vectors", "forgotten")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    messages: int
+    vectors: int
+    forgotten: int
+    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., forgotten: _Optional[int] = ...) -> None: ...
+
+class PurgeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PurgeResponse(_message.Message):
+    __slots__ = ("revision", "snapshots_rewritten")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTS_REWRITTEN_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    snapshots_rewritten: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, revision: _Optional[int] = ..., snapshots_rewritten: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class VerifyRequest(_message.Message):
-    __slots__ = ("resource_id",)
+    __slots__ = ("resource_id", "repair")
     RESOURCE_ID_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_FIELD_NUMBER: _ClassVar[int]
     resource_id: str
-    def __init__(self, resource_id: _Optional[str] = ...) -> None: ...
+    repair: bool
+    def __init__(self, resource_id: _Optional[str] = ..., repair: bool = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
-    __slots__ = ("finding", "summary")
+    __slots__ = ("finding", "summary", "progress")
     FINDING_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     finding: Finding
     summary: VerifySummary
-    def __init__(self, finding: _Optional[_Union[Finding, _Mapping]] = ..., summary: _Optional[_Union[VerifySummary, _Mapping]] = ...) -> None: ...
+    progress: VerifyProgress
+    def __init__(self, finding: _Optional[_Union[Finding, _Mapping]] = ..., summary: _Optional[_Union[VerifySummary, _Mapping]] = ..., progress: _Optional[_Union[VerifyProgress, _Mapping]] = ...) -> None: ...
 
 class Finding(_message.Message):
-    __slots__ = ("kind", "resource_id", "message_id", "detail")
+    __slots__ = ("kind", "resource_id", "message_id", "detail", "repaired")
     KIND_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_FIELD_NUMBER: _ClassVar[int]
     kind: str
     resource_id: str
     message_id: str
     detail: str
-    def __init__(self, kind: _Optional[str] = ..., resource_id: _Optional[str] = ..., message_id: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+    repaired: bool
+    def __init__(self, kind: _Optional[str] = ..., resource_id: _Optional[str] = ..., message_id: _Optional[str] = ..., detail: _Optional[str] = ..., repaired: bool = ...) -> None: ...
+
+class VerifyProgress(_message.Message):
+    __slots__ = ("stage", "done", "total")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    done: int
+    total: int
+    def __init__(self, stage: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class VerifySummary(_message.Message):
-    __slots__ = ("messages", "vectors", "findings")
+    __slots__ = ("messages", "vectors", "findings", "repaired", "analyses", "images", "snapshots", "self_test_recalls", "self_test_failures")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_FIELD_NUMBER: _ClassVar[int]
+    ANALYSES_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
+    SELF_TEST_RECALLS_FIELD_NUMBER: _ClassVar[int]
+    SELF_TEST_FAILURES_FIELD_NUMBER: _ClassVar[int]
     messages: int
     vectors: int
     findings: int
-    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., findings: _Optional[int] = ...) -> None: ...
+    repaired: int
+    analyses: int
+    images: int
+    snapshots: int
+    self_test_recalls: int
+    self_test_failures: int
+    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., findings: _Optional[int] = ..., repaired: _Optional[int] = ..., analyses: _Optional[int] = ..., images: _Optional[int] = ..., snapshots: _Optional[int] = ..., self_test_recalls: _Optional[int] = ..., self_test_failures: _Optional[int] = ...) -> None: ...
 
 class ReembedRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ReembedResponse(_message.Message):
-    __slots__ = ("done", "total")
+    __slots__ = ("done", "total", "from_index_identity", "to_index_identity", "complete")
     DONE_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    FROM_INDEX_IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    TO_INDEX_IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
     done: int
     total: int
-    def __init__(self, done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
+    from_index_identity: str
+    to_index_identity: str
+    complete: bool
+    def __init__(self, done: _Optional[int] = ..., total: _Optional[int] = ..., from_index_identity: _Optional[str] = ..., to_index_identity: _Optional[str] = ..., complete: bool = ...) -> None: ...
 
 class ExportRequest(_message.Message):
-    __slots__ = ("resource_id",)
+    __slots__ = ("resource_id", "with_vectors")
     RESOURCE_ID_FIELD_NUMBER: _ClassVar[int]
+    WITH_VECTORS_FIELD_NUMBER: _ClassVar[int]
     resource_id: str
-    def __init__(self, resource_id: _Optional[str] = ...) -> None: ...
+    with_vectors: bool
+    def __init__(self, resource_id: _Optional[str] = ..., with_vectors: bool = ...) -> None: ...
 
 class ExportResponse(_message.Message):
-    __slots__ = ("message",)
+    __slots__ = ("message", "vectors")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
     message: _types_pb2.Message
-    def __init__(self, message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ...) -> None: ...
+    vectors: _types_pb2.MessageVectors
+    def __init__(self, message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., vectors: _Optional[_Union[_types_pb2.MessageVectors, _Mapping]] = ...) -> None: ...

@@ -50,6 +50,21 @@ class AdminServiceStub(object):
                 request_serializer=semanticrecall_dot_v1_dot_admin__pb2.ListSnapshotsRequest.SerializeToString,
                 response_deserializer=semanticrecall_dot_v1_dot_admin__pb2.ListSnapshotsResponse.FromString,
                 _registered_method=True)
+        self.DeleteSnapshot = channel.unary_unary(
+                '/semanticrecall.v1.AdminService/DeleteSnapshot',
+                request_serializer=semanticrecall_dot_v1_dot_admin__pb2.DeleteSnapshotRequest.SerializeToString,
+                response_deserializer=semanticrecall_dot_v1_dot_admin__pb2.DeleteSnapshotResponse.FromString,
+                _registered_method=True)
+        self.RestoreSnapshot = channel.unary_unary(
+                '/semanticrecall.v1.AdminService/RestoreSnapshot',
+                request_serializer=semanticrecall_dot_v1_dot_admin__pb2.RestoreSnapshotRequest.SerializeToString,
+                response_deserializer=semanticrecall_dot_v1_dot_admin__pb2.RestoreSnapshotResponse.FromString,
+                _registered_method=True)
+        self.Purge = channel.unary_unary(
+                '/semanticrecall.v1.AdminService/Purge',
+                request_serializer=semanticrecall_dot_v1_dot_admin__pb2.PurgeRequest.SerializeToString,
+                response_deserializer=semanticrecall_dot_v1_dot_admin__pb2.PurgeResponse.FromString,
+                _registered_method=True)
         self.Verify = channel.unary_stream(
                 '/semanticrecall.v1.AdminService/Verify',
                 request_serializer=semanticrecall_dot_v1_dot_admin__pb2.VerifyRequest.SerializeToString,
@@ -79,36 +94,65 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateSnapshot(self, request, context):
-        """Writes a snapshot of every resource whose vectors have none yet, or have changed since their
-        last one, and answers when all of them are on disk. The next start then reads those instead
-        of the record. Without this call they are written in the background where it is worth it; it
-        works with `--snapshot-interval-ms 0` too. A resource that cannot be read is left out, logged
-        and counted in `SnapshotStats.failures`. Give a large store minutes.
-        DEADLINE_EXCEEDED: not all of it is written yet; the writing goes on, and another call waits
-        for the rest. RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed,
-        or the server is stopping and what was not written by then is left.
+        """Saves the whole store, as it is at one revision, to a folder that can be restored elsewhere,
+        while calls go on. First it writes the images of partitions from which a start reads vectors
+        quicker than from the record (or only these, see `partitions_only`). The server makes the name.
+        DEADLINE_EXCEEDED: it is not complete; a saved part is removed, images go on being written.
+        RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed, or the server is
+        stopping. Give a large store minutes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSnapshots(self, request, context):
-        """UNIMPLEMENTED in this version. GetStats counts the snapshots there are.
+        """The snapshots in this server's folder (`--snapshots-dir`), newest first, also those that were
+        copied into it. What cannot be read is left out and logged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSnapshot(self, request, context):
+        """Removes a snapshot from this server's folder. NOT_FOUND: no such name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreSnapshot(self, request, context):
+        """Fills this server's store, which must be empty, with a snapshot of its folder; all or nothing.
+        What was forgotten since it was made is left out. Vectors of another model are left out as
+        well, and their texts embedded here. FAILED_PRECONDITION (reason STORE_NOT_EMPTY): the store
+        has messages. NOT_FOUND: no such name. DATA_LOSS: the snapshot is damaged; nothing was taken.
+        To restore without a server: `semanticrecall snapshot restore --data-dir`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Purge(self, request, context):
+        """Removes from the files what was forgotten: logs, free pages, images, and snapshots in this
+        server's folder, which are rewritten. DEADLINE_EXCEEDED: it goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Verify(self, request, context):
-        """Compares the record, the stored vectors and the searchable partitions, and streams what does
-        not agree, then one summary. Changes nothing.
+        """Compares the record, the stored vectors, the words, the searchable partitions, the images and
+        the saved snapshots, and streams what does not agree, progress, then one summary. Changes
+        nothing, unless `repair` is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Reembed(self, request, context):
-        """UNIMPLEMENTED in this version.
+        """Makes all vectors anew with the next model (`--next-model-dir`) while the present one serves,
+        then switches to it at once; streams progress. A call joins one that runs. It goes on when the
+        caller leaves, and after a restart with both models it is taken up by the next call where it
+        was. FAILED_PRECONDITION (reason NO_NEXT_MODEL): the server has none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,6 +182,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListSnapshots,
                     request_deserializer=semanticrecall_dot_v1_dot_admin__pb2.ListSnapshotsRequest.FromString,
                     response_serializer=semanticrecall_dot_v1_dot_admin__pb2.ListSnapshotsResponse.SerializeToString,
+            ),
+            'DeleteSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSnapshot,
+                    request_deserializer=semanticrecall_dot_v1_dot_admin__pb2.DeleteSnapshotRequest.FromString,
+                    response_serializer=semanticrecall_dot_v1_dot_admin__pb2.DeleteSnapshotResponse.SerializeToString,
+            ),
+            'RestoreSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreSnapshot,
+                    request_deserializer=semanticrecall_dot_v1_dot_admin__pb2.RestoreSnapshotRequest.FromString,
+                    response_serializer=semanticrecall_dot_v1_dot_admin__pb2.RestoreSnapshotResponse.SerializeToString,
+            ),
+            'Purge': grpc.unary_unary_rpc_method_handler(
+                    servicer.Purge,
+                    request_deserializer=semanticrecall_dot_v1_dot_admin__pb2.PurgeRequest.FromString,
+                    response_serializer=semanticrecall_dot_v1_dot_admin__pb2.PurgeResponse.SerializeToString,
             ),
             'Verify': grpc.unary_stream_rpc_method_handler(
                     servicer.Verify,
@@ -237,6 +296,87 @@ class AdminService(object):
             '/semanticrecall.v1.AdminService/ListSnapshots',
             semanticrecall_dot_v1_dot_admin__pb2.ListSnapshotsRequest.SerializeToString,
             semanticrecall_dot_v1_dot_admin__pb2.ListSnapshotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/semanticrecall.v1.AdminService/DeleteSnapshot',
+            semanticrecall_dot_v1_dot_admin__pb2.DeleteSnapshotRequest.SerializeToString,
+            semanticrecall_dot_v1_dot_admin__pb2.DeleteSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/semanticrecall.v1.AdminService/RestoreSnapshot',
+            semanticrecall_dot_v1_dot_admin__pb2.RestoreSnapshotRequest.SerializeToString,
+            semanticrecall_dot_v1_dot_admin__pb2.RestoreSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Purge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/semanticrecall.v1.AdminService/Purge',
+            semanticrecall_dot_v1_dot_admin__pb2.PurgeRequest.SerializeToString,
+            semanticrecall_dot_v1_dot_admin__pb2.PurgeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -31,35 +31,65 @@ class AdminServiceStub:
         semanticrecall.v1.admin_pb2.CreateSnapshotRequest,
         semanticrecall.v1.admin_pb2.CreateSnapshotResponse,
     ]
-    """Writes a snapshot of every resource whose vectors have none yet, or have changed since their
-    last one, and answers when all of them are on disk. The next start then reads those instead
-    of the record. Without this call they are written in the background where it is worth it; it
-    works with `--snapshot-interval-ms 0` too. A resource that cannot be read is left out, logged
-    and counted in `SnapshotStats.failures`. Give a large store minutes.
-    DEADLINE_EXCEEDED: not all of it is written yet; the writing goes on, and another call waits
-    for the rest. RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed,
-    or the server is stopping and what was not written by then is left.
+    """Saves the whole store, as it is at one revision, to a folder that can be restored elsewhere,
+    while calls go on. First it writes the images of partitions from which a start reads vectors
+    quicker than from the record (or only these, see `partitions_only`). The server makes the name.
+    DEADLINE_EXCEEDED: it is not complete; a saved part is removed, images go on being written.
+    RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed, or the server is
+    stopping. Give a large store minutes.
     """
 
     ListSnapshots: grpc.UnaryUnaryMultiCallable[
         semanticrecall.v1.admin_pb2.ListSnapshotsRequest,
         semanticrecall.v1.admin_pb2.ListSnapshotsResponse,
     ]
-    """UNIMPLEMENTED in this version. GetStats counts the snapshots there are."""
+    """The snapshots in this server's folder (`--snapshots-dir`), newest first, also those that were
+    copied into it. What cannot be read is left out and logged.
+    """
+
+    DeleteSnapshot: grpc.UnaryUnaryMultiCallable[
+        semanticrecall.v1.admin_pb2.DeleteSnapshotRequest,
+        semanticrecall.v1.admin_pb2.DeleteSnapshotResponse,
+    ]
+    """Removes a snapshot from this server's folder. NOT_FOUND: no such name."""
+
+    RestoreSnapshot: grpc.UnaryUnaryMultiCallable[
+        semanticrecall.v1.admin_pb2.RestoreSnapshotRequest,
+        semanticrecall.v1.admin_pb2.RestoreSnapshotResponse,
+    ]
+    """Fills this server's store, which must be empty, with a snapshot of its folder; all or nothing.
+    What was forgotten since it was made is left out. Vectors of another model are left out as
+    well, and their texts embedded here. FAILED_PRECONDITION (reason STORE_NOT_EMPTY): the store
+    has messages. NOT_FOUND: no such name. DATA_LOSS: the snapshot is damaged; nothing was taken.
+    To restore without a server: `semanticrecall snapshot restore --data-dir`.
+    """
+
+    Purge: grpc.UnaryUnaryMultiCallable[
+        semanticrecall.v1.admin_pb2.PurgeRequest,
+        semanticrecall.v1.admin_pb2.PurgeResponse,
+    ]
+    """Removes from the files what was forgotten: logs, free pages, images, and snapshots in this
+    server's folder, which are rewritten. DEADLINE_EXCEEDED: it goes on.
+    """
 
     Verify: grpc.UnaryStreamMultiCallable[
         semanticrecall.v1.admin_pb2.VerifyRequest,
         semanticrecall.v1.admin_pb2.VerifyResponse,
     ]
-    """Compares the record, the stored vectors and the searchable partitions, and streams what does
-    not agree, then one summary. Changes nothing.
+    """Compares the record, the stored vectors, the words, the searchable partitions, the images and
+    the saved snapshots, and streams what does not agree, progress, then one summary. Changes
+    nothing, unless `repair` is set.
     """
 
     Reembed: grpc.UnaryStreamMultiCallable[
         semanticrecall.v1.admin_pb2.ReembedRequest,
         semanticrecall.v1.admin_pb2.ReembedResponse,
     ]
-    """UNIMPLEMENTED in this version."""
+    """Makes all vectors anew with the next model (`--next-model-dir`) while the present one serves,
+    then switches to it at once; streams progress. A call joins one that runs. It goes on when the
+    caller leaves, and after a restart with both models it is taken up by the next call where it
+    was. FAILED_PRECONDITION (reason NO_NEXT_MODEL): the server has none.
+    """
 
     Export: grpc.UnaryStreamMultiCallable[
         semanticrecall.v1.admin_pb2.ExportRequest,
@@ -80,35 +110,65 @@ class AdminServiceAsyncStub:
         semanticrecall.v1.admin_pb2.CreateSnapshotRequest,
         semanticrecall.v1.admin_pb2.CreateSnapshotResponse,
     ]
-    """Writes a snapshot of every resource whose vectors have none yet, or have changed since their
-    last one, and answers when all of them are on disk. The next start then reads those instead
-    of the record. Without this call they are written in the background where it is worth it; it
-    works with `--snapshot-interval-ms 0` too. A resource that cannot be read is left out, logged
-    and counted in `SnapshotStats.failures`. Give a large store minutes.
-    DEADLINE_EXCEEDED: not all of it is written yet; the writing goes on, and another call waits
-    for the rest. RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed,
-    or the server is stopping and what was not written by then is left.
+    """Saves the whole store, as it is at one revision, to a folder that can be restored elsewhere,
+    while calls go on. First it writes the images of partitions from which a start reads vectors
+    quicker than from the record (or only these, see `partitions_only`). The server makes the name.
+    DEADLINE_EXCEEDED: it is not complete; a saved part is removed, images go on being written.
+    RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed, or the server is
+    stopping. Give a large store minutes.
     """
 
     ListSnapshots: grpc.aio.UnaryUnaryMultiCallable[
         semanticrecall.v1.admin_pb2.ListSnapshotsRequest,
         semanticrecall.v1.admin_pb2.ListSnapshotsResponse,
     ]
-    """UNIMPLEMENTED in this version. GetStats counts the snapshots there are."""
+    """The snapshots in this server's folder (`--snapshots-dir`), newest first, also those that were
+    copied into it. What cannot be read is left out and logged.
+    """
+
+    DeleteSnapshot: grpc.aio.UnaryUnaryMultiCallable[
+        semanticrecall.v1.admin_pb2.DeleteSnapshotRequest,
+        semanticrecall.v1.admin_pb2.DeleteSnapshotResponse,
+    ]
+    """Removes a snapshot from this server's folder. NOT_FOUND: no such name."""
+
+    RestoreSnapshot: grpc.aio.UnaryUnaryMultiCallable[
+        semanticrecall.v1.admin_pb2.RestoreSnapshotRequest,
+        semanticrecall.v1.admin_pb2.RestoreSnapshotResponse,
+    ]
+    """Fills this server's store, which must be empty, with a snapshot of its folder; all or nothing.
+    What was forgotten since it was made is left out. Vectors of another model are left out as
+    well, and their texts embedded here. FAILED_PRECONDITION (reason STORE_NOT_EMPTY): the store
+    has messages. NOT_FOUND: no such name. DATA_LOSS: the snapshot is damaged; nothing was taken.
+    To restore without a server: `semanticrecall snapshot restore --data-dir`.
+    """
+
+    Purge: grpc.aio.UnaryUnaryMultiCallable[
+        semanticrecall.v1.admin_pb2.PurgeRequest,
+        semanticrecall.v1.admin_pb2.PurgeResponse,
+    ]
+    """Removes from the files what was forgotten: logs, free pages, images, and snapshots in this
+    server's folder, which are rewritten. DEADLINE_EXCEEDED: it goes on.
+    """
 
     Verify: grpc.aio.UnaryStreamMultiCallable[
         semanticrecall.v1.admin_pb2.VerifyRequest,
         semanticrecall.v1.admin_pb2.VerifyResponse,
     ]
-    """Compares the record, the stored vectors and the searchable partitions, and streams what does
-    not agree, then one summary. Changes nothing.
+    """Compares the record, the stored vectors, the words, the searchable partitions, the images and
+    the saved snapshots, and streams what does not agree, progress, then one summary. Changes
+    nothing, unless `repair` is set.
     """
 
     Reembed: grpc.aio.UnaryStreamMultiCallable[
         semanticrecall.v1.admin_pb2.ReembedRequest,
         semanticrecall.v1.admin_pb2.ReembedResponse,
     ]
-    """UNIMPLEMENTED in this version."""
+    """Makes all vectors anew with the next model (`--next-model-dir`) while the present one serves,
+    then switches to it at once; streams progress. A call joins one that runs. It goes on when the
+    caller leaves, and after a restart with both models it is taken up by the next call where it
+    was. FAILED_PRECONDITION (reason NO_NEXT_MODEL): the server has none.
+    """
 
     Export: grpc.aio.UnaryStreamMultiCallable[
         semanticrecall.v1.admin_pb2.ExportRequest,
@@ -133,14 +193,12 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.admin_pb2.CreateSnapshotRequest,
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.admin_pb2.CreateSnapshotResponse, collections.abc.Awaitable[semanticrecall.v1.admin_pb2.CreateSnapshotResponse]]:
-        """Writes a snapshot of every resource whose vectors have none yet, or have changed since their
-        last one, and answers when all of them are on disk. The next start then reads those instead
-        of the record. Without this call they are written in the background where it is worth it; it
-        works with `--snapshot-interval-ms 0` too. A resource that cannot be read is left out, logged
-        and counted in `SnapshotStats.failures`. Give a large store minutes.
-        DEADLINE_EXCEEDED: not all of it is written yet; the writing goes on, and another call waits
-        for the rest. RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed,
-        or the server is stopping and what was not written by then is left.
+        """Saves the whole store, as it is at one revision, to a folder that can be restored elsewhere,
+        while calls go on. First it writes the images of partitions from which a start reads vectors
+        quicker than from the record (or only these, see `partitions_only`). The server makes the name.
+        DEADLINE_EXCEEDED: it is not complete; a saved part is removed, images go on being written.
+        RESOURCE_EXHAUSTED (reason DISK_FULL): no room. UNAVAILABLE: the disk failed, or the server is
+        stopping. Give a large store minutes.
         """
 
     @abc.abstractmethod
@@ -149,7 +207,40 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.admin_pb2.ListSnapshotsRequest,
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.admin_pb2.ListSnapshotsResponse, collections.abc.Awaitable[semanticrecall.v1.admin_pb2.ListSnapshotsResponse]]:
-        """UNIMPLEMENTED in this version. GetStats counts the snapshots there are."""
+        """The snapshots in this server's folder (`--snapshots-dir`), newest first, also those that were
+        copied into it. What cannot be read is left out and logged.
+        """
+
+    @abc.abstractmethod
+    def DeleteSnapshot(
+        self,
+        request: semanticrecall.v1.admin_pb2.DeleteSnapshotRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[semanticrecall.v1.admin_pb2.DeleteSnapshotResponse, collections.abc.Awaitable[semanticrecall.v1.admin_pb2.DeleteSnapshotResponse]]:
+        """Removes a snapshot from this server's folder. NOT_FOUND: no such name."""
+
+    @abc.abstractmethod
+    def RestoreSnapshot(
+        self,
+        request: semanticrecall.v1.admin_pb2.RestoreSnapshotRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[semanticrecall.v1.admin_pb2.RestoreSnapshotResponse, collections.abc.Awaitable[semanticrecall.v1.admin_pb2.RestoreSnapshotResponse]]:
+        """Fills this server's store, which must be empty, with a snapshot of its folder; all or nothing.
+        What was forgotten since it was made is left out. Vectors of another model are left out as
+        well, and their texts embedded here. FAILED_PRECONDITION (reason STORE_NOT_EMPTY): the store
+        has messages. NOT_FOUND: no such name. DATA_LOSS: the snapshot is damaged; nothing was taken.
+        To restore without a server: `semanticrecall snapshot restore --data-dir`.
+        """
+
+    @abc.abstractmethod
+    def Purge(
+        self,
+        request: semanticrecall.v1.admin_pb2.PurgeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[semanticrecall.v1.admin_pb2.PurgeResponse, collections.abc.Awaitable[semanticrecall.v1.admin_pb2.PurgeResponse]]:
+        """Removes from the files what was forgotten: logs, free pages, images, and snapshots in this
+        server's folder, which are rewritten. DEADLINE_EXCEEDED: it goes on.
+        """
 
     @abc.abstractmethod
     def Verify(
@@ -157,8 +248,9 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.admin_pb2.VerifyRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[semanticrecall.v1.admin_pb2.VerifyResponse], collections.abc.AsyncIterator[semanticrecall.v1.admin_pb2.VerifyResponse]]:
-        """Compares the record, the stored vectors and the searchable partitions, and streams what does
-        not agree, then one summary. Changes nothing.
+        """Compares the record, the stored vectors, the words, the searchable partitions, the images and
+        the saved snapshots, and streams what does not agree, progress, then one summary. Changes
+        nothing, unless `repair` is set.
         """
 
     @abc.abstractmethod
@@ -167,7 +259,11 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.admin_pb2.ReembedRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[semanticrecall.v1.admin_pb2.ReembedResponse], collections.abc.AsyncIterator[semanticrecall.v1.admin_pb2.ReembedResponse]]:
-        """UNIMPLEMENTED in this version."""
+        """Makes all vectors anew with the next model (`--next-model-dir`) while the present one serves,
+        then switches to it at once; streams progress. A call joins one that runs. It goes on when the
+        caller leaves, and after a restart with both models it is taken up by the next call where it
+        was. FAILED_PRECONDITION (reason NO_NEXT_MODEL): the server has none.
+        """
 
     @abc.abstractmethod
     def Export(

@@ -280,18 +280,20 @@ class RecallResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[RecalledMessage, _Mapping]]] = ..., context_text: _Optional[str] = ..., info: _Optional[_Union[RecallInfo, _Mapping]] = ..., error: _Optional[_Union[_types_pb2.ErrorDetail, _Mapping]] = ..., excluded: _Optional[_Iterable[_Union[ExcludedCandidate, _Mapping]]] = ...) -> None: ...
 
 class IndexRequest(_message.Message):
-    __slots__ = ("resource_id", "thread_id", "messages", "wait", "metadata")
+    __slots__ = ("resource_id", "thread_id", "messages", "wait", "metadata", "vectors")
     RESOURCE_ID_FIELD_NUMBER: _ClassVar[int]
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
     resource_id: str
     thread_id: str
     messages: _containers.RepeatedCompositeFieldContainer[_types_pb2.Message]
     wait: _types_pb2.Wait
     metadata: _struct_pb2.Struct
-    def __init__(self, resource_id: _Optional[str] = ..., thread_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., wait: _Optional[_Union[_types_pb2.Wait, str]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    vectors: _containers.RepeatedCompositeFieldContainer[_types_pb2.MessageVectors]
+    def __init__(self, resource_id: _Optional[str] = ..., thread_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., wait: _Optional[_Union[_types_pb2.Wait, str]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., vectors: _Optional[_Iterable[_Union[_types_pb2.MessageVectors, _Mapping]]] = ...) -> None: ...
 
 class IndexResult(_message.Message):
     __slots__ = ("message_id", "status", "error")
@@ -334,30 +336,54 @@ class MessageIds(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ForgetRequest(_message.Message):
-    __slots__ = ("resource_id", "message_ids", "thread_id", "everything", "create_time_before")
+    __slots__ = ("resource_id", "message_ids", "thread_id", "everything", "create_time_before", "condition", "purge")
     RESOURCE_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     EVERYTHING_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    PURGE_FIELD_NUMBER: _ClassVar[int]
     resource_id: str
     message_ids: MessageIds
     thread_id: str
     everything: bool
     create_time_before: _timestamp_pb2.Timestamp
-    def __init__(self, resource_id: _Optional[str] = ..., message_ids: _Optional[_Union[MessageIds, _Mapping]] = ..., thread_id: _Optional[str] = ..., everything: bool = ..., create_time_before: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    condition: ForgetCondition
+    purge: bool
+    def __init__(self, resource_id: _Optional[str] = ..., message_ids: _Optional[_Union[MessageIds, _Mapping]] = ..., thread_id: _Optional[str] = ..., everything: bool = ..., create_time_before: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., condition: _Optional[_Union[ForgetCondition, _Mapping]] = ..., purge: bool = ...) -> None: ...
+
+class ForgetCondition(_message.Message):
+    __slots__ = ("thread_id", "authors", "create_time_from", "create_time_to", "roles")
+    THREAD_ID_FIELD_NUMBER: _ClassVar[int]
+    AUTHORS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FROM_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_TO_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    thread_id: str
+    authors: _containers.RepeatedScalarFieldContainer[str]
+    create_time_from: _timestamp_pb2.Timestamp
+    create_time_to: _timestamp_pb2.Timestamp
+    roles: _containers.RepeatedScalarFieldContainer[_types_pb2.Role]
+    def __init__(self, thread_id: _Optional[str] = ..., authors: _Optional[_Iterable[str]] = ..., create_time_from: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., create_time_to: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[_types_pb2.Role, str]]] = ...) -> None: ...
 
 class ForgetResponse(_message.Message):
-    __slots__ = ("messages", "vectors", "threads", "cache_entries")
+    __slots__ = ("messages", "vectors", "threads", "cache_entries", "purged", "purge_due_time", "snapshots_holding")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
     CACHE_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PURGED_FIELD_NUMBER: _ClassVar[int]
+    PURGE_DUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTS_HOLDING_FIELD_NUMBER: _ClassVar[int]
     messages: int
     vectors: int
     threads: int
     cache_entries: int
-    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., threads: _Optional[int] = ..., cache_entries: _Optional[int] = ...) -> None: ...
+    purged: bool
+    purge_due_time: _timestamp_pb2.Timestamp
+    snapshots_holding: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., threads: _Optional[int] = ..., cache_entries: _Optional[int] = ..., purged: bool = ..., purge_due_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., snapshots_holding: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListMessagesRequest(_message.Message):
     __slots__ = ("resource_id", "thread_id", "page_size", "page_token", "newest_first", "create_time_from", "create_time_to", "roles")

@@ -35,8 +35,6 @@ class RecallServiceStub(object):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
-
-    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     def __init__(self, channel):
@@ -107,8 +105,6 @@ class RecallServiceServicer(object):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
-
-    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     def Recall(self, request, context):
@@ -156,7 +152,8 @@ class RecallServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Forget(self, request, context):
-        """Removes messages from every answer at once. Unknown ids and threads count as zero.
+        """Removes messages from every answer at once, and from the files soon after, or before it answers
+        (`purge`). Unknown ids and threads count as zero.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -270,8 +267,6 @@ class RecallService(object):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
-
-    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     @staticmethod

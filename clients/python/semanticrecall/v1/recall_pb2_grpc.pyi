@@ -27,8 +27,6 @@ class RecallServiceStub:
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
-
-    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -80,7 +78,9 @@ class RecallServiceStub:
         semanticrecall.v1.recall_pb2.ForgetRequest,
         semanticrecall.v1.recall_pb2.ForgetResponse,
     ]
-    """Removes messages from every answer at once. Unknown ids and threads count as zero."""
+    """Removes messages from every answer at once, and from the files soon after, or before it answers
+    (`purge`). Unknown ids and threads count as zero.
+    """
 
     ListMessages: grpc.UnaryUnaryMultiCallable[
         semanticrecall.v1.recall_pb2.ListMessagesRequest,
@@ -126,8 +126,6 @@ class RecallServiceAsyncStub:
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
-
-    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     Recall: grpc.aio.UnaryUnaryMultiCallable[
@@ -178,7 +176,9 @@ class RecallServiceAsyncStub:
         semanticrecall.v1.recall_pb2.ForgetRequest,
         semanticrecall.v1.recall_pb2.ForgetResponse,
     ]
-    """Removes messages from every answer at once. Unknown ids and threads count as zero."""
+    """Removes messages from every answer at once, and from the files soon after, or before it answers
+    (`purge`). Unknown ids and threads count as zero.
+    """
 
     ListMessages: grpc.aio.UnaryUnaryMultiCallable[
         semanticrecall.v1.recall_pb2.ListMessagesRequest,
@@ -224,8 +224,6 @@ class RecallServiceServicer(metaclass=abc.ABCMeta):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
-
-    UNIMPLEMENTED in this version: of AdminService ListSnapshots and Reembed. All else is there.
     """
 
     @abc.abstractmethod
@@ -286,7 +284,9 @@ class RecallServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.recall_pb2.ForgetRequest,
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.recall_pb2.ForgetResponse, collections.abc.Awaitable[semanticrecall.v1.recall_pb2.ForgetResponse]]:
-        """Removes messages from every answer at once. Unknown ids and threads count as zero."""
+        """Removes messages from every answer at once, and from the files soon after, or before it answers
+        (`purge`). Unknown ids and threads count as zero.
+        """
 
     @abc.abstractmethod
     def ListMessages(

@@ -26,7 +26,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsemanticrecall/v1/types.proto\x12\x11semanticrecall.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x97\x02\n\x07Message\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12\x13\n\x0bresource_id\x18\x03 \x01(\t\x12%\n\x04role\x18\x04 \x01(\x0e\x32\x17.semanticrecall.v1.Role\x12\x0e\n\x06\x61uthor\x18\x05 \x01(\t\x12\x0c\n\x04text\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x08metadata\x18\x08 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0f\n\x07payload\x18\t \x01(\x0c\x12\x14\n\x0cpayload_type\x18\n \x01(\t\x12\x10\n\x08group_id\x18\x0b \x01(\t\"\xa4\x01\n\x0b\x45rrorDetail\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12;\n\x10\x66ield_violations\x18\x04 \x03(\x0b\x32!.semanticrecall.v1.FieldViolation\x12\x11\n\tretryable\x18\x05 \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x06 \x01(\x03\"4\n\x0e\x46ieldViolation\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x12\n\x0eROLE_ASSISTANT\x10\x02\x12\x0f\n\x0bROLE_SYSTEM\x10\x03\x12\r\n\tROLE_TOOL\x10\x04*D\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSCOPE_RESOURCE\x10\x01\x12\x10\n\x0cSCOPE_THREAD\x10\x02*O\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0e\n\nMODE_DENSE\x10\x01\x12\x10\n\x0cMODE_LEXICAL\x10\x02\x12\x0f\n\x0bMODE_HYBRID\x10\x03*j\n\rContextFormat\x12\x1e\n\x1a\x43ONTEXT_FORMAT_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43ONTEXT_DEFAULT\x10\x01\x12\x12\n\x0e\x43ONTEXT_MASTRA\x10\x02\x12\x10\n\x0c\x43ONTEXT_NONE\x10\x03*C\n\x04Wait\x12\x14\n\x10WAIT_UNSPECIFIED\x10\x00\x12\x13\n\x0fWAIT_SEARCHABLE\x10\x01\x12\x10\n\x0cWAIT_DURABLE\x10\x02*\xa1\x01\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATUS_INDEXED\x10\x01\x12\x13\n\x0fSTATUS_REPLACED\x10\x02\x12\x14\n\x10STATUS_UNCHANGED\x10\x03\x12\x12\n\x0eSTATUS_PENDING\x10\x04\x12\x17\n\x13STATUS_NOT_EMBEDDED\x10\x05\x12\x13\n\x0fSTATUS_REJECTED\x10\x06*Z\n\nGroupState\x12\x1b\n\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11GROUP_STATE_WHOLE\x10\x01\x12\x18\n\x14GROUP_STATE_HIT_ONLY\x10\x02\x42$Z\"semanticrecall/v1;semanticrecallv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsemanticrecall/v1/types.proto\x12\x11semanticrecall.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x97\x02\n\x07Message\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tthread_id\x18\x02 \x01(\t\x12\x13\n\x0bresource_id\x18\x03 \x01(\t\x12%\n\x04role\x18\x04 \x01(\x0e\x32\x17.semanticrecall.v1.Role\x12\x0e\n\x06\x61uthor\x18\x05 \x01(\t\x12\x0c\n\x04text\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x08metadata\x18\x08 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0f\n\x07payload\x18\t \x01(\x0c\x12\x14\n\x0cpayload_type\x18\n \x01(\t\x12\x10\n\x08group_id\x18\x0b \x01(\t\"J\n\x0eMessageVectors\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x16\n\x0eindex_identity\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xa4\x01\n\x0b\x45rrorDetail\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12;\n\x10\x66ield_violations\x18\x04 \x03(\x0b\x32!.semanticrecall.v1.FieldViolation\x12\x11\n\tretryable\x18\x05 \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x06 \x01(\x03\"4\n\x0e\x46ieldViolation\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x12\n\x0eROLE_ASSISTANT\x10\x02\x12\x0f\n\x0bROLE_SYSTEM\x10\x03\x12\r\n\tROLE_TOOL\x10\x04*D\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSCOPE_RESOURCE\x10\x01\x12\x10\n\x0cSCOPE_THREAD\x10\x02*O\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0e\n\nMODE_DENSE\x10\x01\x12\x10\n\x0cMODE_LEXICAL\x10\x02\x12\x0f\n\x0bMODE_HYBRID\x10\x03*j\n\rContextFormat\x12\x1e\n\x1a\x43ONTEXT_FORMAT_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43ONTEXT_DEFAULT\x10\x01\x12\x12\n\x0e\x43ONTEXT_MASTRA\x10\x02\x12\x10\n\x0c\x43ONTEXT_NONE\x10\x03*C\n\x04Wait\x12\x14\n\x10WAIT_UNSPECIFIED\x10\x00\x12\x13\n\x0fWAIT_SEARCHABLE\x10\x01\x12\x10\n\x0cWAIT_DURABLE\x10\x02*\xa1\x01\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATUS_INDEXED\x10\x01\x12\x13\n\x0fSTATUS_REPLACED\x10\x02\x12\x14\n\x10STATUS_UNCHANGED\x10\x03\x12\x12\n\x0eSTATUS_PENDING\x10\x04\x12\x17\n\x13STATUS_NOT_EMBEDDED\x10\x05\x12\x13\n\x0fSTATUS_REJECTED\x10\x06*Z\n\nGroupState\x12\x1b\n\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11GROUP_STATE_WHOLE\x10\x01\x12\x18\n\x14GROUP_STATE_HIT_ONLY\x10\x02\x42$Z\"semanticrecall/v1;semanticrecallv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,24 +34,26 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'semanticrecall.v1.types_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\"semanticrecall/v1;semanticrecallv1'
-  _globals['_ROLE']._serialized_start=618
-  _globals['_ROLE']._serialized_end=713
-  _globals['_SCOPE']._serialized_start=715
-  _globals['_SCOPE']._serialized_end=783
-  _globals['_MODE']._serialized_start=785
-  _globals['_MODE']._serialized_end=864
-  _globals['_CONTEXTFORMAT']._serialized_start=866
-  _globals['_CONTEXTFORMAT']._serialized_end=972
-  _globals['_WAIT']._serialized_start=974
-  _globals['_WAIT']._serialized_end=1041
-  _globals['_STATUS']._serialized_start=1044
-  _globals['_STATUS']._serialized_end=1205
-  _globals['_GROUPSTATE']._serialized_start=1207
-  _globals['_GROUPSTATE']._serialized_end=1297
+  _globals['_ROLE']._serialized_start=694
+  _globals['_ROLE']._serialized_end=789
+  _globals['_SCOPE']._serialized_start=791
+  _globals['_SCOPE']._serialized_end=859
+  _globals['_MODE']._serialized_start=861
+  _globals['_MODE']._serialized_end=940
+  _globals['_CONTEXTFORMAT']._serialized_start=942
+  _globals['_CONTEXTFORMAT']._serialized_end=1048
+  _globals['_WAIT']._serialized_start=1050
+  _globals['_WAIT']._serialized_end=1117
+  _globals['_STATUS']._serialized_start=1120
+  _globals['_STATUS']._serialized_end=1281
+  _globals['_GROUPSTATE']._serialized_start=1283
+  _globals['_GROUPSTATE']._serialized_end=1373
   _globals['_MESSAGE']._serialized_start=116
   _globals['_MESSAGE']._serialized_end=395
-  _globals['_ERRORDETAIL']._serialized_start=398
-  _globals['_ERRORDETAIL']._serialized_end=562
-  _globals['_FIELDVIOLATION']._serialized_start=564
-  _globals['_FIELDVIOLATION']._serialized_end=616
+  _globals['_MESSAGEVECTORS']._serialized_start=397
+  _globals['_MESSAGEVECTORS']._serialized_end=471
+  _globals['_ERRORDETAIL']._serialized_start=474
+  _globals['_ERRORDETAIL']._serialized_end=638
+  _globals['_FIELDVIOLATION']._serialized_start=640
+  _globals['_FIELDVIOLATION']._serialized_end=692
 # @@protoc_insertion_point(module_scope)

@@ -113,6 +113,16 @@ class Message(_message.Message):
     group_id: str
     def __init__(self, id: _Optional[str] = ..., thread_id: _Optional[str] = ..., resource_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., author: _Optional[str] = ..., text: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., payload: _Optional[bytes] = ..., payload_type: _Optional[str] = ..., group_id: _Optional[str] = ...) -> None: ...
 
+class MessageVectors(_message.Message):
+    __slots__ = ("message_id", "index_identity", "data")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    index_identity: str
+    data: bytes
+    def __init__(self, message_id: _Optional[str] = ..., index_identity: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
 class ErrorDetail(_message.Message):
     __slots__ = ("code", "message", "reason", "field_violations", "retryable", "retry_after_ms")
     CODE_FIELD_NUMBER: _ClassVar[int]
