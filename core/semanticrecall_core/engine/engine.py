@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-import numpy as np
 import structlog
 
 from semanticrecall_core.engine.backlog import EmbeddingBacklog
@@ -15,6 +14,7 @@ from semanticrecall_core.engine.index import IndexTicket, IndexUseCase
 from semanticrecall_core.engine.read_token import read_revision
 from semanticrecall_core.engine.recall import RecallLimits, RecallUseCase
 from semanticrecall_core.engine.snapshotting import Snapshotting
+from semanticrecall_core.engine.verification import Verification, VerifyReport
 from semanticrecall_core.engine.warming import Warming, WarmingLimits
 from semanticrecall_core.types.errors import NotFoundError, UnavailableError
 from semanticrecall_core.types.lexical import LexicalIndex
@@ -35,7 +35,6 @@ from semanticrecall_core.types.values import (
     IndexAnswer,
     ListQuery,
     MessageDraft,
-    PartitionRows,
     StoredMessage,
     ThreadSummary,
     Wait,
@@ -78,15 +77,6 @@ class ForgetReport:
     vectors: int
     threads: int
     cache_entries: int
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """What a Verify looked at; always its last event."""
-
-    messages: int
-    vectors: int
-    findings: int
 
 
 class Engine:
@@ -137,6 +127,7 @@ class Engine:
             RecallLimits(limits.answer_bytes_max, limits.filter_keys, limits.cores),
             lexical,
         )
+        self._verification = Verification(store, index, lexical)
         self._index_messages = IndexUseCase(store, embedder, self._backlog)
         store.subscribe(index)
         if snapshotting is not None:
@@ -380,62 +371,7 @@ class Engine:
         Raises DeadlineExceededError or CancelledError soon after the budget is over. None: no
         limit.
         """
-        findings = 0
-        for finding in self._store.verify(resource_id, budget):
-            findings += 1
-            yield finding
-        if resource_id is not None:
-            if budget is not None:
-                budget.check()
-            for finding in self._compare_partition(resource_id):
-                findings += 1
-                yield finding
-        stats = self._store.stats(resource_id)
-        yield VerifyReport(stats.messages, stats.vectors, findings)
-
-    def _compare_partition(self, resource_id: str) -> Iterator[Finding]:
-        """Differences between what is on record and what Recall searches: vectors and words.
-
-        Rows that change while this looks are compared once more, and reported only if they still
-        differ.
-        """
-        for kind, differing_seqs in (
-            ("PARTITION_DIFFERS", self._differing_vectors),
-            ("WORDS_DIFFER", self._differing_words),
-        ):
-            differing = differing_seqs(resource_id)
-            if differing:
-                differing &= differing_seqs(resource_id)
-            for seq in sorted(differing):
-                yield Finding(kind, resource_id, "", f"row {seq}")
-
-    def _differing_vectors(self, resource_id: str) -> set[int]:
-        def by_seq(rows: PartitionRows) -> dict[int, bytes]:
-            vectors: dict[int, bytes] = {}
-            for seq, vector in zip(rows.seqs.tolist(), rows.vectors, strict=True):
-                vectors[seq] = vectors.get(seq, b"") + np.ascontiguousarray(vector).tobytes()
-            return vectors
-
-        return _differing(
-            by_seq(self._store.load_partition(resource_id)),
-            by_seq(self._index.partition_rows(resource_id)),
-        )
-
-    def _differing_words(self, resource_id: str) -> set[int]:
-        if self._lexical is None:
-            return set()
-        record = self._store.load_lexical(resource_id)
-        seqs, revisions = self._lexical.partition_seqs(resource_id)
-        return _differing(
-            dict(zip(record.seqs.tolist(), record.revisions.tolist(), strict=True)),
-            dict(zip(seqs.tolist(), revisions.tolist(), strict=True)),
-        )
-
-
-def _differing(record: Mapping[int, object], searchable: Mapping[int, object]) -> set[int]:
-    return {
-        seq for seq in record.keys() | searchable.keys() if record.get(seq) != searchable.get(seq)
-    }
+        return self._verification(resource_id, budget)
 
 
 def _has_room(index: VectorIndex, lexical: LexicalIndex | None, limits: EngineLimits) -> bool:
