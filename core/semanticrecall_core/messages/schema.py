@@ -45,8 +45,11 @@ Format 4 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 4):
   pending      see above.
   forgotten    seq -> revision of its removal, for messages that snapshots may hold: seqs up to
                `record.snapshot_seq` at that time. Who restores a snapshot leaves them out.
+  origins      which rows came from a snapshot, and of which store: seqs of this store from
+               first_seq to last_seq are those of store_id that are smaller by `shift`. A Forget of
+               one of them counts for the snapshots of that store as well (saving.py).
 
-Format 3 is the same without `forgotten` and the last four columns of `record`, format 2 without
+Format 3 is the same without `forgotten`, `origins` and the last four columns of `record`, format 2 without
 `analyses` too. Both become format 4 when they are opened.
 
 Pages are 8,192 bytes: five 384-dimension vectors to a page with 6 % lost, where 4,096-byte pages
@@ -89,6 +92,12 @@ ALTER TABLE record ADD COLUMN retention_time_ns INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE forgotten(
   seq INTEGER PRIMARY KEY,
   revision INTEGER NOT NULL
+) STRICT;
+CREATE TABLE origins(
+  store_id TEXT NOT NULL,
+  first_seq INTEGER NOT NULL,
+  last_seq INTEGER NOT NULL,
+  shift INTEGER NOT NULL
 ) STRICT;
 """
 _TABLES = """
