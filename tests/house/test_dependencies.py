@@ -117,7 +117,7 @@ def test_all_packages_import_what_is_declared_and_nothing_else() -> None:
     ("distribution", "homes"),
     [
         ("faiss-cpu", {"vectors"}),
-        ("apsw", {"messages", "embedding"}),
+        ("apsw-sqlite3mc", {"messages", "embedding"}),
         ("onnxruntime", {"embedding"}),
     ],
 )

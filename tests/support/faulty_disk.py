@@ -8,6 +8,8 @@ from itertools import count
 import apsw
 
 _names = count()
+# The layer of page checksums may lie over a disk that a test has done with.
+_made: list[FaultyDisk] = []
 
 
 class FaultyDisk(apsw.VFS):
@@ -21,6 +23,7 @@ class FaultyDisk(apsw.VFS):
         self.fault: Callable[[str, str], None] | None = None
         self.calls = 0
         super().__init__(self.vfs_name, "unix", maxpathname=4096)
+        _made.append(self)
 
     def xOpen(self, name: apsw.URIFilename | str | None, flags: list[int]) -> apsw.VFSFile:
         return _FaultyFile(self, name, flags)

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import apsw
+import structlog
 
 from ..types.errors import (
     CorruptDataError,
@@ -25,6 +26,7 @@ from ..types.errors import (
     UnsafeEnvironmentError,
 )
 from ..types.values import CallBudget
+from . import page_checksums
 from .schema import PAGE_BYTES
 
 SQLITE_VERSION_MIN = (3, 51, 3)  # older ones can damage the log while it is reset
@@ -35,6 +37,7 @@ _BUSY_TIMEOUT_MS = 2_000
 _READ_WAIT_S = 10.0
 _STATEMENTS_CACHED = 200
 _STEPS_BETWEEN_CHECKS = 2_000  # of SQLite's machine; some tenths of a millisecond
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class DatabaseFile:
 
     Attributes:
         mode_of: a file whose permissions the database takes when SQLite makes it.
-        vfs: SQLite's operating system layer; "" is its default.
+        vfs: SQLite's operating system layer, below that of the page checksums; "" is its default.
         reader_cache_kib: pages that each reading connection keeps, in KiB.
     """
 
@@ -65,6 +68,7 @@ class DatabaseFile:
             )
         connection = self._open(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         connection.pragma("page_size", PAGE_BYTES)
+        page_checksums.reserve(connection)
         if connection.pragma("journal_mode", "wal") != "wal":
             raise UnsafeEnvironmentError("SQLite cannot keep a write-ahead log in this directory")
         connection.pragma("synchronous", "FULL")
@@ -83,12 +87,20 @@ class DatabaseFile:
 
     def _open(self, flags: int) -> apsw.Connection:
         uri = f"{self.path.as_uri()}?modeof={quote(str(self.mode_of))}"
-        connection = apsw.Connection(
-            uri,
-            flags=flags | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX,
-            vfs=self.vfs or None,
-            statementcachesize=_STATEMENTS_CACHED,
-        )
+        with page_checksums.layer_over(self.vfs or page_checksums.DEFAULT_BASE) as layer:
+            connection = apsw.Connection(
+                uri,
+                flags=flags | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX,
+                vfs=layer,
+                statementcachesize=_STATEMENTS_CACHED,
+            )
+            _settle(connection)
+        return connection
+
+
+def _settle(connection: apsw.Connection) -> None:
+    """Set up a new connection, and have it open the log."""
+    try:
         connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
         # Without this guarantee every new binding of a range compiles the statement again (20 us).
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -96,7 +108,10 @@ class DatabaseFile:
         connection.pragma("cell_size_check", "ON")
         connection.pragma("mmap_size", 0)  # a truncated map would kill the process
         connection.pragma("temp_store", "MEMORY")
-        return connection
+        connection.pragma("schema_version")
+    except BaseException:
+        connection.close()
+        raise
 
 
 class ReaderPool:
@@ -135,7 +150,7 @@ class ReaderPool:
             try:
                 connection.execute("BEGIN")
                 if budget is not None:
-                    _break_off_after(connection, budget)
+                    break_off_after(connection, budget)
                 yield connection
             finally:
                 if budget is not None:
@@ -165,7 +180,7 @@ class ReaderPool:
         self._places.release(max(taken, 1))
 
 
-def _break_off_after(connection: apsw.Connection, budget: CallBudget) -> None:
+def break_off_after(connection: apsw.Connection, budget: CallBudget) -> None:
     """From now on statements raise what `budget.check` raises, soon after it does."""
 
     def is_over() -> bool:
@@ -192,6 +207,12 @@ def translated(error: Exception) -> SemanticRecallError:
             return ResourceExhaustedError("the disk is full", reason="DISK_FULL")
         case apsw.NoMemError() | MemoryError():
             return ResourceExhaustedError("out of memory", reason="OUT_OF_MEMORY")
+        case apsw.IOError() if page_checksums.is_page_damage(error):
+            _log.error("store_page_damaged")
+            return CorruptDataError(
+                "a page of recall.db does not match its checksum",
+                reason=page_checksums.PAGE_DAMAGED,
+            )
         case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
             return CorruptDataError("the database file is damaged")
         case apsw.SQLError() if "malformed JSON" in str(error):

@@ -13,10 +13,19 @@ import apsw
 import structlog
 
 from ..types.errors import CorruptDataError, UnavailableError
+from . import page_checksums
 from .connection import DatabaseFile, translated, translated_errors
 from .directory import DataDirectory
 from .high_water_mark import SYNC_INTERVAL_S, HighWaterMark, Mark
-from .schema import FORMAT, RecordState, adopt_generation, ensure_schema, read_record, upgrade
+from .schema import (
+    FORMAT,
+    PAGE_BYTES,
+    RecordState,
+    adopt_generation,
+    ensure_schema,
+    read_record,
+    upgrade,
+)
 
 CHECKPOINT_PAGES = 1_000  # 8 MB of log
 _MARK_IDLE_S = 0.02
@@ -56,6 +65,7 @@ def open_journal(
         last = mark.read()
         if last is not None and last.revision and not file.path.exists() and not accept_loss:
             raise _loss(last.revision)
+        page_checksums.check_header(file.path, PAGE_BYTES)
         connection = file.open_writer()
         undo.callback(connection.close)
         state = ensure_schema(connection, codec)
@@ -63,6 +73,11 @@ def open_journal(
         older = upgrade(connection)
         if older is not None:
             _log.info("store_format_upgraded", before=older, now=FORMAT)
+        if not page_checksums.has_checksums(connection):
+            undo.pop_all()
+            undo.callback(mark.close)
+            connection = _with_checksums(file, connection)
+            undo.callback(connection.close)
         connection.execute(
             "UPDATE record SET revision = ?1 WHERE revision <> ?1", (state.revision,)
         )
@@ -73,6 +88,20 @@ def open_journal(
         journal = RecordJournal(directory, file, mark, connection, state)
         undo.pop_all()
         return OpenedJournal(journal, state.store_id, adopted.key)
+
+
+def _with_checksums(file: DatabaseFile, connection: apsw.Connection) -> apsw.Connection:
+    """Give a database of an older format its page checksums; a writer on what is there then."""
+    with ExitStack() as undo:
+        undo.callback(connection.close)
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        if not page_checksums.written_anew(connection, file.path):
+            _log.warning("store_page_checksums_lacking", reason="DISK_FULL")
+            undo.pop_all()
+            return connection
+    page_checksums.put_in_place(file.path)
+    _log.info("store_page_checksums_added")
+    return file.open_writer()
 
 
 def _held_against(
