@@ -76,18 +76,11 @@ async def test_what_the_batches_raise_is_raised(address: str) -> None:
             _ = [a async for a in memory.index_stream(batches())]
 
 
-async def test_embed_stats_and_verify(address: str) -> None:
+async def test_embed_and_stats(address: str) -> None:
     async with client(address) as memory:
         await memory.index("u", "t", [user("broken", id="1")])
         assert (await memory.embed(["a b"])).embeddings[0].tokens == 4
         assert (await memory.stats()).messages == 1
-        assert [type(item) async for item in memory.verify()] == [sr.Finding, sr.VerifySummary]
-        with pytest.raises(sr.UnimplementedError):
-            await memory.create_snapshot()
-        with pytest.raises(sr.UnimplementedError):
-            await memory.list_snapshots()
-        with pytest.raises(sr.UnimplementedError):
-            _ = [p async for p in memory.reembed()]
 
 
 async def test_health(address: str, shelf: Shelf) -> None:

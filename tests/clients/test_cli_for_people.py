@@ -25,7 +25,7 @@ Run = Callable[..., Result]
 
 COMMANDS = (
     "demo index recall forget history threads get transfer embed import export stats verify "
-    "snapshot reembed"
+    "purge snapshot reembed"
 ).split()
 
 
@@ -69,16 +69,9 @@ def test_help_of_import_shows_the_formats(run: Run) -> None:
     assert '{"messages": [{"role": "user", "content": "Hi"}, ...]}' in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "mark"),
-    [(("snapshot", "--list"), "(No --list yet.)"), (("reembed",), "(Not in this version.)")],
-)
-def test_what_is_not_in_this_version_is_marked(
-    run: Run, arguments: tuple[str, ...], mark: str
-) -> None:
-    name = arguments[0]
-    assert mark in run(name, "--help").stdout
-    assert run(*arguments).stderr.startswith(f"semanticrecall: `{name}`: ")
+def test_what_a_server_lacks_is_said(run: Run, shelf: Shelf) -> None:
+    shelf.failures = [Failure(grpc.StatusCode.UNIMPLEMENTED)]
+    assert run("reembed").stderr.startswith("semanticrecall: `reembed`: ")
 
 
 def test_what_to_install_depends_on_the_command() -> None:

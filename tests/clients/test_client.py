@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
+import grpc
 import pytest
 
 import semanticrecall as sr
@@ -23,7 +24,7 @@ from semanticrecall import (
 )
 from semanticrecall.answers import recall_result
 from semanticrecall.v1 import recall_pb2, types_pb2
-from support.fake_sidecar import NOT_SERVING, Shelf, explained, fake_sidecar
+from support.fake_sidecar import NOT_SERVING, Failure, Shelf, explained, fake_sidecar
 
 EVERYTHING = Message(
     role=Role.TOOL,
@@ -368,26 +369,19 @@ def test_transfer_and_export(memory: RecallClient) -> None:
     assert [(m.resource_id, m.id) for m in memory.export("v")] == [("v", "1"), ("v", "2")]
 
 
-def test_embed_stats_and_verify(memory: RecallClient) -> None:
+def test_embed_and_stats(memory: RecallClient) -> None:
     memory.index("u", "t", [user("fine", id="1"), user("broken", id="2")])
     vectors = memory.embed(["a b", "c"], role=sr.EmbedRole.QUERY)
     assert [(e.values, e.tokens) for e in vectors.embeddings] == [((1.0, 0.0), 4), ((1.0, 0.0), 3)]
     assert (vectors.dimensions, vectors.index_identity) == (2, "fake@1/2")
     assert (memory.stats().messages, memory.stats("v").messages) == (2, 0)
     assert memory.stats().cache.hits == 5
-    assert list(memory.verify()) == [
-        sr.Finding("VECTOR_MISSING", "u", "2", "no vector"),
-        sr.VerifySummary(messages=2, vectors=0, findings=1),
-    ]
 
 
-def test_what_the_server_lacks_says_so(memory: RecallClient) -> None:
-    with pytest.raises(sr.UnimplementedError):
-        memory.create_snapshot()
+def test_what_the_server_lacks_says_so(memory: RecallClient, shelf: Shelf) -> None:
+    shelf.failures = [Failure(grpc.StatusCode.UNIMPLEMENTED)]
     with pytest.raises(sr.UnimplementedError):
         memory.list_snapshots()
-    with pytest.raises(sr.UnimplementedError):
-        list(memory.reembed())
 
 
 def test_one_string_is_not_a_list_of_ids(memory: RecallClient) -> None:

@@ -14,20 +14,22 @@ from semanticrecall.v1 import recall_pb2, types_pb2
 
 NAMES = """
 AlreadyExistsError AsyncRecallClient AsyncRecallSession CacheStats CancelledError ClientOptions
-ContextFormat DeadlineExceededError EmbedResult EmbedRole Embedding ExcludedCandidate
-ExcludedReason Explain FailedPreconditionError FieldViolation Finding ForgetResult GroupState
-IndexBatch IndexResult InternalError InvalidArgumentError ListOptions Message MessageFields
-MessageOutcome Mode NotFoundError PermissionDeniedError RecallClient RecallInfo RecallOptions
-RecallResult RecallSession RecallTimings RecalledMessage ReembedProgress ResourceExhaustedError
+ContextFormat DataLossError DeadlineExceededError EmbedResult EmbedRole Embedding ExcludedCandidate
+ExcludedReason Explain ExportedMessage FailedPreconditionError FieldViolation Finding
+ForgetConditions ForgetResult GroupState IndexBatch IndexOptions IndexResult InternalError
+InvalidArgumentError ListOptions Message MessageFields MessageOutcome MessageVectors Mode
+NotFoundError PermissionDeniedError PurgeResult RecallClient RecallInfo RecallOptions RecallResult
+RecallSession RecallTimings RecalledMessage ReembedProgress ResourceExhaustedError RestoreResult
 Role Scope SemanticRecallError Snapshot SnapshotStats Stats Status ThreadSummary Tls
-UnauthenticatedError UnavailableError UnimplementedError VerifySummary Wait WhyEmpty assistant
-system tool user
+UnauthenticatedError UnavailableError UnimplementedError VerifyProgress VerifySummary Wait WhyEmpty
+assistant system tool user
 """
 
 METHODS = """
-address close create_snapshot embed export forget_before forget_everything forget_messages
-forget_thread get_messages index index_stream is_serving list_messages list_snapshots list_threads
-recall recall_stream reembed stats transfer_thread verify wait_until_reachable
+address close create_snapshot delete_snapshot embed export export_with_vectors forget forget_before
+forget_everything forget_messages forget_thread get_messages index index_stream is_serving
+list_messages list_snapshots list_threads purge recall recall_stream reembed restore_snapshot stats
+transfer_thread verify wait_until_reachable
 """
 
 
@@ -38,7 +40,7 @@ def test_the_public_names() -> None:
 
 @pytest.mark.parametrize("client", [sr.RecallClient, sr.AsyncRecallClient])
 def test_both_clients_have_the_same_methods(client: type) -> None:
-    assert sorted(name for name in vars(client) if not name.startswith("_")) == METHODS.split()
+    assert sorted(name for name in dir(client) if not name.startswith("_")) == METHODS.split()
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS.split() if name != "address"])

@@ -25,6 +25,8 @@ from semanticrecall.v1.recall_pb2_grpc import (
 )
 
 PAGE_SIZE = 3
+# 2024-05-01T00:00:00Z.
+PURGE_DUE_SECONDS = 1_714_521_600
 SERVING = b"\x08\x01"
 NOT_SERVING = b"\x08\x02"
 
@@ -57,6 +59,9 @@ class Shelf:
     pending: dict[str, int] = field(default_factory=dict)
     batch_errors: list[types_pb2.ErrorDetail] = field(default_factory=list)
     health: bytes = SERVING
+    vectors: dict[tuple[str, str], types_pb2.MessageVectors] = field(default_factory=dict)
+    snapshots: dict[str, dict[tuple[str, str], types_pb2.Message]] = field(default_factory=dict)
+    mendable: bool = True
     hold: threading.Event | None = None
     entered: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -105,8 +110,49 @@ class Shelf:
                 status = types_pb2.STATUS_UNCHANGED
             self.messages[key] = stored
             response.results.add(message_id=given.id, status=status)
+        for vectors in request.vectors:
+            self.vectors[(request.resource_id, vectors.message_id)] = vectors
         response.info.embeddings_computed = len(request.messages)
         return response
+
+    def meant(self, request: recall_pb2.ForgetRequest) -> list[tuple[str, str]]:
+        """Keys of the messages that a Forget names."""
+        return [
+            (owner, message_id)
+            for (owner, message_id), message in self.messages.items()
+            if owner == request.resource_id and is_meant(request, message)
+        ]
+
+
+def is_meant(request: recall_pb2.ForgetRequest, message: types_pb2.Message) -> bool:
+    """Whether a Forget names a message of its resource."""
+    target = request.WhichOneof("target")
+    if target == "message_ids":
+        return message.id in request.message_ids.ids
+    if target == "thread_id":
+        return message.thread_id == request.thread_id
+    if target == "create_time_before":
+        before = request.create_time_before.ToNanoseconds()
+        return message.create_time.ToNanoseconds() < before
+    if target == "condition":
+        authors = request.condition.authors
+        by_author = not authors or message.author in authors
+        return by_author and is_listed(request.condition, message)
+    return target == "everything"
+
+
+def is_listed(
+    asked: recall_pb2.ForgetCondition | recall_pb2.ListMessagesRequest, message: types_pb2.Message
+) -> bool:
+    """Whether thread, roles and times allow a message."""
+    at = message.create_time.ToNanoseconds()
+    start, end = asked.create_time_from, asked.create_time_to
+    return (
+        asked.thread_id in ("", message.thread_id)
+        and (not asked.roles or message.role in asked.roles)
+        and (not asked.HasField("create_time_from") or at >= start.ToNanoseconds())
+        and (not asked.HasField("create_time_to") or at < end.ToNanoseconds())
+    )
 
 
 def invalid(field: str, description: str) -> types_pb2.ErrorDetail:
@@ -214,28 +260,21 @@ class FakeRecall(RecallServiceServicer):
 
     def Forget(self, request, context):  # type: ignore[no-untyped-def]
         self._shelf.arrive("Forget", request, context)
-        target = request.WhichOneof("target")
-        gone = [
-            (owner, message_id)
-            for (owner, message_id), message in self._shelf.messages.items()
-            if owner == request.resource_id
-            and (
-                target == "everything"
-                or (target == "thread_id" and message.thread_id == request.thread_id)
-                or (target == "message_ids" and message_id in request.message_ids.ids)
-                or (
-                    target == "create_time_before"
-                    and message.create_time.seconds < request.create_time_before.seconds
-                )
-            )
-        ]
+        gone = self._shelf.meant(request)
         for key in gone:
             del self._shelf.messages[key]
-        return recall_pb2.ForgetResponse(messages=len(gone), vectors=len(gone))
+        response = recall_pb2.ForgetResponse(
+            messages=len(gone), vectors=len(gone), purged=request.purge
+        )
+        if not request.purge:
+            response.purge_due_time.FromSeconds(PURGE_DUE_SECONDS)
+            response.snapshots_holding.extend(self._shelf.snapshots)
+        return response
 
     def ListMessages(self, request, context):  # type: ignore[no-untyped-def]
         self._shelf.arrive("ListMessages", request, context)
-        listed = self._shelf.of_resource(request.resource_id, request.thread_id)
+        owned = self._shelf.of_resource(request.resource_id)
+        listed = [message for message in owned if is_listed(request, message)]
         if request.newest_first:
             listed.reverse()
         start = int(request.page_token or 0)
@@ -286,7 +325,7 @@ class FakeRecall(RecallServiceServicer):
 
 
 class FakeAdmin(AdminServiceServicer):
-    """AdminService over a shelf; what is not there answers UNIMPLEMENTED."""
+    """AdminService over a shelf; its numbers all differ, so that a swap of two is seen."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -300,11 +339,22 @@ class FakeAdmin(AdminServiceServicer):
             pending=self._shelf.pending.get(request.resource_id, 0),
             device="cpu",
             cache=admin_pb2.CacheStats(hits=5, misses=2),
+            index_identity="fake@1/2",
+            next_index_identity="next@1/3",
+            next_embedded=31,
+            expired=32,
+            purge_pending=True,
+            damaged=33,
+            encrypted=True,
         )
 
     def Verify(self, request, context):  # type: ignore[no-untyped-def]
         self._shelf.arrive("Verify", request, context)
+        yield admin_pb2.VerifyResponse(
+            progress=admin_pb2.VerifyProgress(stage="messages", done=1, total=2)
+        )
         broken = [m for m in self._shelf.messages.values() if m.text == "broken"]
+        mended = request.repair and self._shelf.mendable
         for message in broken:
             yield admin_pb2.VerifyResponse(
                 finding=admin_pb2.Finding(
@@ -312,18 +362,95 @@ class FakeAdmin(AdminServiceServicer):
                     resource_id=message.resource_id,
                     message_id=message.id,
                     detail="no vector",
+                    repaired=mended,
                 )
             )
         yield admin_pb2.VerifyResponse(
             summary=admin_pb2.VerifySummary(
-                messages=len(self._shelf.messages), findings=len(broken)
+                messages=len(self._shelf.messages),
+                findings=len(broken),
+                repaired=len(broken) if mended else 0,
+                analyses=41,
+                images=42,
+                snapshots=len(self._shelf.snapshots),
+                self_test_recalls=5 if request.repair else 0,
+                self_test_failures=1 if request.repair and not mended else 0,
             )
         )
 
     def Export(self, request, context):  # type: ignore[no-untyped-def]
         self._shelf.arrive("Export", request, context)
         for message in self._shelf.of_resource(request.resource_id):
-            yield admin_pb2.ExportResponse(message=message)
+            vectors = self._shelf.vectors.get((request.resource_id, message.id))
+            yield admin_pb2.ExportResponse(
+                message=message, vectors=vectors if request.with_vectors else None
+            )
+
+    def CreateSnapshot(self, request, context):  # type: ignore[no-untyped-def]
+        self._shelf.arrive("CreateSnapshot", request, context)
+        if request.partitions_only:
+            images = admin_pb2.Snapshot(bytes=2048, vectors=7)
+            return admin_pb2.CreateSnapshotResponse(snapshot=images)
+        name = f"saved-{len(self._shelf.snapshots)}"
+        self._shelf.snapshots[name] = dict(self._shelf.messages)
+        return admin_pb2.CreateSnapshotResponse(snapshot=self._described(name))
+
+    def _described(self, name: str) -> admin_pb2.Snapshot:
+        kept = self._shelf.snapshots[name]
+        made = admin_pb2.Snapshot(
+            name=name,
+            bytes=3072,
+            messages=len(kept),
+            vectors=51,
+            revision=52,
+            digest="ab",
+            index_identity="fake@1/2",
+            server_version="0.0.1",
+            format=4,
+            encrypted=True,
+            forgotten=len(kept.keys() - self._shelf.messages.keys()),
+        )
+        made.create_time.FromSeconds(PURGE_DUE_SECONDS)
+        return made
+
+    def ListSnapshots(self, request, context):  # type: ignore[no-untyped-def]
+        self._shelf.arrive("ListSnapshots", request, context)
+        names = sorted(self._shelf.snapshots, reverse=True)
+        return admin_pb2.ListSnapshotsResponse(snapshots=map(self._described, names))
+
+    def DeleteSnapshot(self, request, context):  # type: ignore[no-untyped-def]
+        self._shelf.arrive("DeleteSnapshot", request, context)
+        self._known(request, context)
+        del self._shelf.snapshots[request.name]
+        return admin_pb2.DeleteSnapshotResponse()
+
+    def _known(self, request, context) -> None:  # type: ignore[no-untyped-def]
+        if request.name not in self._shelf.snapshots:
+            self._shelf.failures.append(not_found())
+            self._shelf.arrive("(unknown)", request, context)
+
+    def RestoreSnapshot(self, request, context):  # type: ignore[no-untyped-def]
+        self._shelf.arrive("RestoreSnapshot", request, context)
+        self._known(request, context)
+        self._shelf.messages = dict(self._shelf.snapshots[request.name])
+        count = len(self._shelf.messages)
+        return admin_pb2.RestoreSnapshotResponse(messages=count, vectors=61, forgotten=62)
+
+    def Purge(self, request, context):  # type: ignore[no-untyped-def]
+        self._shelf.arrive("Purge", request, context)
+        return admin_pb2.PurgeResponse(revision=71, snapshots_rewritten=self._shelf.snapshots)
+
+    def Reembed(self, request, context):  # type: ignore[no-untyped-def]
+        self._shelf.arrive("Reembed", request, context)
+        total = len(self._shelf.messages)
+        for done in range(total + 1):
+            yield admin_pb2.ReembedResponse(
+                done=done,
+                total=total,
+                from_index_identity="fake@1/2",
+                to_index_identity="next@1/3",
+                complete=done == total and self._shelf.mendable,
+            )
 
 
 def not_found() -> Failure:

@@ -12,11 +12,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .aio import AsyncRecallClient
+    from .care_results import (
+        CacheStats,
+        ExportedMessage,
+        Finding,
+        PurgeResult,
+        ReembedProgress,
+        RestoreResult,
+        Snapshot,
+        SnapshotStats,
+        Stats,
+        VerifyProgress,
+        VerifySummary,
+    )
     from .client import RecallClient
     from .connection import ClientOptions, Tls
     from .errors import (
         AlreadyExistsError,
         CancelledError,
+        DataLossError,
         DeadlineExceededError,
         FailedPreconditionError,
         FieldViolation,
@@ -31,12 +45,10 @@ if TYPE_CHECKING:
         UnimplementedError,
     )
     from .results import (
-        CacheStats,
         Embedding,
         EmbedResult,
         ExcludedCandidate,
         Explain,
-        Finding,
         ForgetResult,
         IndexResult,
         MessageOutcome,
@@ -44,23 +56,21 @@ if TYPE_CHECKING:
         RecallInfo,
         RecallResult,
         RecallTimings,
-        ReembedProgress,
-        Snapshot,
-        SnapshotStats,
-        Stats,
         ThreadSummary,
-        VerifySummary,
     )
     from .session import AsyncRecallSession, RecallSession
     from .values import (
         ContextFormat,
         EmbedRole,
         ExcludedReason,
+        ForgetConditions,
         GroupState,
         IndexBatch,
+        IndexOptions,
         ListOptions,
         Message,
         MessageFields,
+        MessageVectors,
         Mode,
         RecallOptions,
         Role,
@@ -84,6 +94,7 @@ __all__ = [
     "CancelledError",
     "ClientOptions",
     "ContextFormat",
+    "DataLossError",
     "DeadlineExceededError",
     "EmbedResult",
     "EmbedRole",
@@ -91,12 +102,15 @@ __all__ = [
     "ExcludedCandidate",
     "ExcludedReason",
     "Explain",
+    "ExportedMessage",
     "FailedPreconditionError",
     "FieldViolation",
     "Finding",
+    "ForgetConditions",
     "ForgetResult",
     "GroupState",
     "IndexBatch",
+    "IndexOptions",
     "IndexResult",
     "InternalError",
     "InvalidArgumentError",
@@ -104,9 +118,11 @@ __all__ = [
     "Message",
     "MessageFields",
     "MessageOutcome",
+    "MessageVectors",
     "Mode",
     "NotFoundError",
     "PermissionDeniedError",
+    "PurgeResult",
     "RecallClient",
     "RecallInfo",
     "RecallOptions",
@@ -116,6 +132,7 @@ __all__ = [
     "RecalledMessage",
     "ReembedProgress",
     "ResourceExhaustedError",
+    "RestoreResult",
     "Role",
     "Scope",
     "SemanticRecallError",
@@ -128,6 +145,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
+    "VerifyProgress",
     "VerifySummary",
     "Wait",
     "WhyEmpty",
@@ -137,7 +155,16 @@ __all__ = [
     "user",
 ]
 
-_HOMES = ("values", "errors", "results", "session", "connection", "client", "aio")
+_HOMES = (
+    "values",
+    "errors",
+    "results",
+    "care_results",
+    "session",
+    "connection",
+    "client",
+    "aio",
+)
 """Where the names above are defined."""
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for one of these

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import results, values
 from .errors import error_from_detail
-from .v1 import admin_pb2, recall_pb2
+from .v1 import recall_pb2
 from .wire import message, moment
 
 
@@ -120,7 +120,15 @@ def index_result(wire: recall_pb2.IndexResponse) -> results.IndexResult:
 
 def forget_result(wire: recall_pb2.ForgetResponse) -> results.ForgetResult:
     """What was forgotten."""
-    return results.ForgetResult(wire.messages, wire.vectors, wire.threads, wire.cache_entries)
+    return results.ForgetResult(
+        messages=wire.messages,
+        vectors=wire.vectors,
+        threads=wire.threads,
+        cache_entries=wire.cache_entries,
+        purged=wire.purged,
+        purge_due_time=moment(wire.purge_due_time) if wire.HasField("purge_due_time") else None,
+        snapshots_holding=tuple(wire.snapshots_holding),
+    )
 
 
 def thread_summary(wire: recall_pb2.Thread) -> results.ThreadSummary:
@@ -142,64 +150,3 @@ def embed_result(wire: recall_pb2.EmbedResponse) -> results.EmbedResult:
         dimensions=wire.dimensions,
         index_identity=wire.index_identity,
     )
-
-
-def stats(wire: admin_pb2.GetStatsResponse) -> results.Stats:
-    """Counts."""
-    cache, snapshots = wire.cache, wire.snapshots
-    return results.Stats(
-        messages=wire.messages,
-        vectors=wire.vectors,
-        pending=wire.pending,
-        threads=wire.threads,
-        resources=wire.resources,
-        disk_bytes=wire.disk_bytes,
-        resident_bytes=wire.resident_bytes,
-        partitions_loaded=wire.partitions_loaded,
-        cache=results.CacheStats(
-            entries=cache.entries,
-            bytes=cache.bytes,
-            hits=cache.hits,
-            misses=cache.misses,
-            evictions=cache.evictions,
-            hit_ratio=cache.hit_ratio,
-            disk_entries=cache.disk_entries,
-            disk_bytes=cache.disk_bytes,
-            disk_hits=cache.disk_hits,
-            disk_evictions=cache.disk_evictions,
-            disk_damaged=cache.disk_damaged,
-        ),
-        index_identity=wire.index_identity,
-        device=wire.device,
-        server_version=wire.server_version,
-        uptime_seconds=wire.uptime_seconds,
-        snapshots=results.SnapshotStats(
-            files=snapshots.files,
-            bytes=snapshots.bytes,
-            partitions=snapshots.partitions,
-            rows=snapshots.rows,
-            damaged=snapshots.damaged,
-            failures=snapshots.failures,
-        ),
-        lexical_partitions_loaded=wire.lexical_partitions_loaded,
-        lexical_bytes=wire.lexical_bytes,
-    )
-
-
-def verify_item(wire: admin_pb2.VerifyResponse) -> results.Finding | results.VerifySummary:
-    """A finding, or the summary."""
-    if wire.WhichOneof("event") == "finding":
-        found = wire.finding
-        return results.Finding(found.kind, found.resource_id, found.message_id, found.detail)
-    end = wire.summary
-    return results.VerifySummary(end.messages, end.vectors, end.findings)
-
-
-def snapshot(wire: admin_pb2.Snapshot) -> results.Snapshot:
-    """A snapshot."""
-    return results.Snapshot(wire.name, moment(wire.create_time), wire.bytes, wire.messages)
-
-
-def reembed_progress(wire: admin_pb2.ReembedResponse) -> results.ReembedProgress:
-    """How far a re-embedding has come."""
-    return results.ReembedProgress(wire.done, wire.total)

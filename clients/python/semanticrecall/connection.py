@@ -98,8 +98,12 @@ class Connection:
         seconds = self.timeout_seconds if timeout is None else _seconds(timeout, "timeout")
         return Deadline(time.monotonic() + seconds)
 
+    def long_deadline(self, timeout: float | None) -> Deadline:
+        """When a call ends that reads or writes a whole store, and starts now."""
+        return Deadline(time.monotonic() + self.stream_timeout(timeout))
+
     def stream_timeout(self, timeout: float | None) -> float:
-        """Seconds for a whole stream: one moves many messages, so its default is an hour."""
+        """Seconds for what moves many messages, a stream say: its default is an hour."""
         return STREAM_TIMEOUT_SECONDS if timeout is None else _seconds(timeout, "timeout")
 
     def without_memories(self, error: SemanticRecallError) -> RecallResult:

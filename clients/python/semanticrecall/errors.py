@@ -94,10 +94,21 @@ class AlreadyExistsError(SemanticRecallError):
 class FailedPreconditionError(SemanticRecallError):
     """Raised when the store or the model is not in the state the call needs.
 
-    Examples (FAILED_PRECONDITION): a vector of another model, a read token of another store.
+    Examples (FAILED_PRECONDITION): a vector of another model, a read token of another store, a
+    restore into a store that holds messages ("STORE_NOT_EMPTY"), a re-embedding without a next
+    model ("NO_NEXT_MODEL").
     """
 
     default_reason = "FAILED_PRECONDITION"
+
+
+class DataLossError(SemanticRecallError):
+    """Raised when stored data is damaged beyond mending, a snapshot say (DATA_LOSS).
+
+    Nothing of it was taken.
+    """
+
+    default_reason = "DATA_LOSS"
 
 
 class ResourceExhaustedError(SemanticRecallError):
@@ -174,6 +185,7 @@ _CLASSES: dict[int, type[SemanticRecallError]] = {
     9: FailedPreconditionError,
     12: UnimplementedError,
     14: UnavailableError,
+    15: DataLossError,
     16: UnauthenticatedError,
 }
 _DEADLINE_EXCEEDED = 4

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 from . import arguments, values
 from .errors import InvalidArgumentError
 from .v1 import admin_pb2, recall_pb2, types_pb2
-from .wire import message_to_wire, refusing, struct, timestamp
+from .wire import message_to_wire, refusing, struct, timestamp, vectors_to_wire
 
 LIST_PAGE_SIZE = 200
 
@@ -53,10 +54,14 @@ def recall_request(
 
 def _given(options: Mapping[str, object], known: Mapping[str, object]) -> dict[str, object]:
     """The keywords that say something: None is as if it were not given."""
+    _known(options, known)
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _known(options: Mapping[str, object], known: Mapping[str, object]) -> None:
     for name in options:
         if name not in known:
             raise TypeError(f"unknown keyword {name!r}; known are {', '.join(sorted(known))}")
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _set_enums(request: recall_pb2.RecallRequest, given: Mapping[str, object]) -> None:
@@ -69,7 +74,7 @@ def _set_enums(request: recall_pb2.RecallRequest, given: Mapping[str, object]) -
 
 
 def _set_times_and_roles(
-    request: recall_pb2.RecallRequest | recall_pb2.ListMessagesRequest,
+    request: recall_pb2.RecallRequest | recall_pb2.ListMessagesRequest | recall_pb2.ForgetCondition,
     given: Mapping[str, object],
 ) -> None:
     if "create_time_from" in given:
@@ -93,6 +98,18 @@ def _set_ranking(request: recall_pb2.RecallRequest, given: Mapping[str, object])
     if "recency_half_life" in given:
         half_life = arguments.duration(given["recency_half_life"], "recency_half_life")
         request.ranking.recency_half_life.FromTimedelta(half_life)
+
+
+def index_batch(
+    resource_id: str,
+    thread_id: str,
+    messages: Sequence[values.Message],
+    options: values.IndexOptions,
+) -> values.IndexBatch:
+    """One index call, from its keywords; unknown ones are a TypeError, as for any function."""
+    given = _given(options, values.IndexOptions.__annotations__)
+    batch = values.IndexBatch(resource_id, thread_id, messages)
+    return replace(batch, **cast("dict[str, Any]", given))
 
 
 @refusing
@@ -121,42 +138,93 @@ def index_request(batch: values.IndexBatch) -> recall_pb2.IndexRequest:
             request.messages.append(message_to_wire(given))
         except InvalidArgumentError as error:
             raise InvalidArgumentError.of(field, error.message) from None
+    _add_vectors(request, batch.vectors)
+    return request
+
+
+def _add_vectors(request: recall_pb2.IndexRequest, vectors: object) -> None:
+    if isinstance(vectors, values.MessageVectors):
+        raise InvalidArgumentError.of("vectors", "must be a list; write [vectors] for one")
+    for position, given in enumerate(arguments.items(vectors, "vectors", "MessageVectors")):
+        if not isinstance(given, values.MessageVectors):
+            kind = type(given).__name__
+            raise InvalidArgumentError.of(f"vectors[{position}]", f"must be MessageVectors: {kind}")
+        request.vectors.append(vectors_to_wire(given))
+
+
+@refusing
+def forget_messages_request(
+    resource_id: object, ids: object, purge: object
+) -> recall_pb2.ForgetRequest:
+    """Forget these messages."""
+    request = _forget_request(resource_id, purge)
+    request.message_ids.ids.extend(arguments.texts(ids, "message_ids", "ids"))
+    request.message_ids.SetInParent()
     return request
 
 
 @refusing
-def forget_messages_request(resource_id: object, ids: object) -> recall_pb2.ForgetRequest:
-    """Forget these messages."""
-    listed = arguments.texts(ids, "message_ids", "ids")
-    return recall_pb2.ForgetRequest(
-        resource_id=arguments.text(resource_id, "resource_id"),
-        message_ids=recall_pb2.MessageIds(ids=listed),
-    )
-
-
-@refusing
-def forget_thread_request(resource_id: object, thread_id: object) -> recall_pb2.ForgetRequest:
+def forget_thread_request(
+    resource_id: object, thread_id: object, purge: object
+) -> recall_pb2.ForgetRequest:
     """Forget one thread."""
-    return recall_pb2.ForgetRequest(
-        resource_id=arguments.text(resource_id, "resource_id"),
-        thread_id=arguments.text(thread_id, "thread_id"),
-    )
+    request = _forget_request(resource_id, purge)
+    request.thread_id = arguments.text(thread_id, "thread_id")
+    return request
 
 
 @refusing
-def forget_everything_request(resource_id: object) -> recall_pb2.ForgetRequest:
+def forget_everything_request(resource_id: object, purge: object) -> recall_pb2.ForgetRequest:
     """Forget all of the resource."""
-    return recall_pb2.ForgetRequest(
-        resource_id=arguments.text(resource_id, "resource_id"), everything=True
-    )
+    request = _forget_request(resource_id, purge)
+    request.everything = True
+    return request
 
 
 @refusing
-def forget_before_request(resource_id: object, before: object) -> recall_pb2.ForgetRequest:
+def forget_before_request(
+    resource_id: object, before: object, purge: object
+) -> recall_pb2.ForgetRequest:
     """Forget what was created before a time."""
+    request = _forget_request(resource_id, purge)
+    request.create_time_before.CopyFrom(timestamp(before, field="create_time_before"))
+    return request
+
+
+@refusing
+def forget_request(
+    resource_id: object, conditions: values.ForgetConditions, purge: object
+) -> recall_pb2.ForgetRequest:
+    """Forget what meets all of these conditions.
+
+    Raises:
+        InvalidArgumentError: there is none, or one is None or empty: without it more would be
+            forgotten than was meant.
+    """
+    _known(conditions, values.ForgetConditions.__annotations__)
+    given = cast("dict[str, object]", conditions)
+    if not given:
+        names = ", ".join(sorted(values.ForgetConditions.__annotations__))
+        raise InvalidArgumentError.of(
+            "condition", f"give one of {names}; forget_everything forgets all"
+        )
+    for name, value in given.items():
+        if value is None or value in ("", [], ()):
+            raise InvalidArgumentError.of(name, "must not be empty: more would be forgotten")
+    request = _forget_request(resource_id, purge)
+    request.condition.SetInParent()
+    if "thread_id" in given:
+        request.condition.thread_id = arguments.text(given["thread_id"], "thread_id")
+    if "authors" in given:
+        request.condition.authors.extend(arguments.texts(given["authors"], "authors", "names"))
+    _set_times_and_roles(request.condition, given)
+    return request
+
+
+def _forget_request(resource_id: object, purge: object) -> recall_pb2.ForgetRequest:
     return recall_pb2.ForgetRequest(
         resource_id=arguments.text(resource_id, "resource_id"),
-        create_time_before=timestamp(before, field="create_time_before"),
+        purge=arguments.flag(purge, "purge"),
     )
 
 
@@ -233,12 +301,37 @@ def stats_request(resource_id: object) -> admin_pb2.GetStatsRequest:
 
 
 @refusing
-def verify_request(resource_id: object) -> admin_pb2.VerifyRequest:
+def verify_request(resource_id: object, repair: object) -> admin_pb2.VerifyRequest:
     """Verify one resource, or the store."""
-    return admin_pb2.VerifyRequest(resource_id=arguments.text(resource_id, "resource_id"))
+    return admin_pb2.VerifyRequest(
+        resource_id=arguments.text(resource_id, "resource_id"),
+        repair=arguments.flag(repair, "repair"),
+    )
 
 
 @refusing
-def export_request(resource_id: object) -> admin_pb2.ExportRequest:
+def export_request(resource_id: object, *, with_vectors: bool) -> admin_pb2.ExportRequest:
     """Export one resource."""
-    return admin_pb2.ExportRequest(resource_id=arguments.text(resource_id, "resource_id"))
+    return admin_pb2.ExportRequest(
+        resource_id=arguments.text(resource_id, "resource_id"), with_vectors=with_vectors
+    )
+
+
+@refusing
+def create_snapshot_request(partitions_only: object) -> admin_pb2.CreateSnapshotRequest:
+    """Save the store, or write images of its partitions."""
+    return admin_pb2.CreateSnapshotRequest(
+        partitions_only=arguments.flag(partitions_only, "partitions_only")
+    )
+
+
+@refusing
+def delete_snapshot_request(name: object) -> admin_pb2.DeleteSnapshotRequest:
+    """Remove a snapshot."""
+    return admin_pb2.DeleteSnapshotRequest(name=arguments.text(name, "name"))
+
+
+@refusing
+def restore_snapshot_request(name: object) -> admin_pb2.RestoreSnapshotRequest:
+    """Fill an empty store."""
+    return admin_pb2.RestoreSnapshotRequest(name=arguments.text(name, "name"))

@@ -261,16 +261,24 @@ class IndexResult:
 
 @dataclass(frozen=True, slots=True)
 class ForgetResult:
-    """How much was forgotten, per place.
+    """How much was forgotten, per place, and whether the files hold it still.
 
     Attributes:
         threads: threads that are empty now and were removed.
+        purged: nothing of it is left in the files of the data directory.
+        purge_due_time: when that will have been done by itself. None where it is done, or where the
+            server never does it by itself: then `purge` does.
+        snapshots_holding: snapshots of the server whose files hold it still, by name, at most
+            1,000. A restored snapshot never brings it back; a purge rewrites them.
     """
 
     messages: int
     vectors: int
     threads: int
     cache_entries: int
+    purged: bool = False
+    purge_due_time: datetime | None = None
+    snapshots_holding: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,128 +313,3 @@ class EmbedResult:
     embeddings: tuple[Embedding, ...]
     dimensions: int
     index_identity: str
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """State of the server's embedding cache; counters are since its start.
-
-    Attributes:
-        entries, bytes, evictions: in memory.
-        hits, misses: look-ups that found a vector, in memory or on disk, and that found none.
-        hit_ratio: hits among look-ups, 0 to 1.
-        disk_entries, disk_bytes, disk_hits, disk_evictions: on disk.
-        disk_damaged: damaged entries and files that were dropped.
-    """
-
-    entries: int = 0
-    bytes: int = 0
-    hits: int = 0
-    misses: int = 0
-    evictions: int = 0
-    hit_ratio: float = 0.0
-    disk_entries: int = 0
-    disk_bytes: int = 0
-    disk_hits: int = 0
-    disk_evictions: int = 0
-    disk_damaged: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotStats:
-    """The server's snapshots of partitions, from which a start reads them quicker.
-
-    Attributes:
-        files, bytes: on disk.
-        partitions, rows: resources that have one, and vectors in them.
-        damaged: found damaged since the start of the server, and not used.
-        failures: that could not be written, read or removed since then.
-    """
-
-    files: int = 0
-    bytes: int = 0
-    partitions: int = 0
-    rows: int = 0
-    damaged: int = 0
-    failures: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Counts of the store, or of one resource (then only the first four and the identity).
-
-    Attributes:
-        pending: messages that wait to be embedded.
-        disk_bytes: the database with its log.
-        resident_bytes: memory of the server's process.
-        index_identity: which vectors: model, revision, dimensions, arithmetic.
-        device: where the model runs: "cpu" or "cuda".
-        partitions_loaded, lexical_partitions_loaded: resources whose vectors, and whose words, are
-            in memory.
-        lexical_bytes: memory that those words take.
-    """
-
-    messages: int
-    vectors: int
-    pending: int
-    threads: int
-    resources: int = 0
-    disk_bytes: int = 0
-    resident_bytes: int = 0
-    partitions_loaded: int = 0
-    cache: CacheStats = CacheStats()
-    index_identity: str = ""
-    device: str = ""
-    server_version: str = ""
-    uptime_seconds: float = 0.0
-    snapshots: SnapshotStats = SnapshotStats()
-    lexical_partitions_loaded: int = 0
-    lexical_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that `verify` found not to agree. Never holds message text.
-
-    Attributes:
-        kind: stable word, e.g. "VECTOR_MISSING".
-    """
-
-    kind: str
-    resource_id: str
-    message_id: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class VerifySummary:
-    """What `verify` looked at; its last item. `findings` is 0 where all agrees."""
-
-    messages: int
-    vectors: int
-    findings: int
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The snapshots of the whole store, taken together.
-
-    Attributes:
-        name: "partitions" in this version.
-        create_time: when the call that answers this was done writing.
-        bytes: of all snapshot files, not only of what the call wrote.
-        messages: vectors in all snapshots; a message with several counts once for each.
-    """
-
-    name: str
-    create_time: datetime
-    bytes: int
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReembedProgress:
-    """How far `reembed` has come, in messages."""
-
-    done: int
-    total: int

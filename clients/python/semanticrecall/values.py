@@ -322,6 +322,62 @@ class ListOptions(TypedDict, total=False):
     page_size: int
 
 
+class ForgetConditions(TypedDict, total=False):
+    """Keywords of `forget`: all that are given must be met. None and empty ones are refused.
+
+    Attributes:
+        thread_id: of this thread.
+        authors: by one of these authors (1 to 100), compared by equality.
+        create_time_from, create_time_to: written in this half-open interval.
+        roles: of one of these.
+    """
+
+    thread_id: str
+    authors: Sequence[str]
+    create_time_from: datetime
+    create_time_to: datetime
+    roles: Sequence[Role | str]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageVectors:
+    """The vectors of one message, of an export; `index` takes them where the model is the same.
+
+    Attributes:
+        message_id: the message's.
+        index_identity: what made them; see `Stats.index_identity`.
+        data: float32, little endian: one vector, or one for each chunk of a long text, in order;
+            unit length.
+    """
+
+    message_id: str
+    index_identity: str
+    data: bytes
+
+    def __post_init__(self) -> None:
+        """Refuse what is no vector here, where the caller wrote it."""
+        for name in ("message_id", "index_identity"):
+            arguments.text(getattr(self, name), name)
+        if len(arguments.octets(self.data, "data")) % 4:
+            raise InvalidArgumentError.of("data", "must be numbers of 4 bytes each")
+
+
+class IndexOptions(TypedDict, total=False):
+    """Keywords of `index`. All are optional; None is as if it were not given.
+
+    Attributes:
+        wait: return once the messages are searchable (default), or once they are on disk.
+        metadata: fields for every message of the call; a message's own field of the same name
+            wins.
+        vectors: of an export, so that they need not be computed again; those of another model are
+            left aside.
+    """
+
+    wait: Wait | str
+    metadata: Mapping[str, JsonValue]
+    vectors: Sequence[MessageVectors]
+
+
 @dataclass(frozen=True, slots=True)
 class IndexBatch:
     """One request of `index_stream`: 1 to 1,000 messages of one resource.
@@ -331,6 +387,7 @@ class IndexBatch:
         wait: when the batch counts as done; see `Wait`.
         metadata: fields for every message of the batch; a message's own field of the same name
             wins.
+        vectors: of messages of this batch, of an export; those of another model are left aside.
     """
 
     resource_id: str
@@ -338,3 +395,4 @@ class IndexBatch:
     messages: Sequence[Message]
     wait: Wait | str = Wait.UNSPECIFIED
     metadata: Mapping[str, JsonValue] = field(default_factory=_no_metadata, hash=False)
+    vectors: Sequence[MessageVectors] = ()

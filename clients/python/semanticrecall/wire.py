@@ -112,7 +112,8 @@ def _json_value(wire: struct_pb2.Value) -> JsonValue:
     if kind == "number_value":
         number = wire.number_value
         whole = number.is_integer() and abs(number) <= EXACT_INTEGER_MAX
-        return int(number) if whole else number
+        # Minus zero is a float only.
+        return int(number) if whole and (number or math.copysign(1, number) > 0) else number
     if kind == "string_value":
         return wire.string_value
     return wire.bool_value if kind == "bool_value" else None
@@ -156,3 +157,17 @@ def message(wire: types_pb2.Message) -> values.Message:
         thread_id=wire.thread_id,
         resource_id=wire.resource_id,
     )
+
+
+def vectors_to_wire(vectors: values.MessageVectors) -> types_pb2.MessageVectors:
+    """A message's vectors as they are sent."""
+    return types_pb2.MessageVectors(
+        message_id=vectors.message_id,
+        index_identity=vectors.index_identity,
+        data=vectors.data,
+    )
+
+
+def message_vectors(wire: types_pb2.MessageVectors) -> values.MessageVectors:
+    """A message's vectors as they were received."""
+    return values.MessageVectors(wire.message_id, wire.index_identity, wire.data)

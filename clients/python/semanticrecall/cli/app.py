@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import typer
 
 from .. import __version__
-from . import care, demo, files, forgetting, load, memory, recalling
+from . import care, demo, files, forgetting, load, memory, recalling, snapshots
 from .help import Group
 from .plugins import plugins, run_plugin
 
@@ -72,6 +72,7 @@ memory.register(app)
 forgetting.register(app)
 files.register(app)
 care.register(app)
+snapshots.register(app)
 load.register(app)
 for _entry in plugins():
     _add_plugin(_entry)

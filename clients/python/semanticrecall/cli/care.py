@@ -1,4 +1,4 @@
-"""Commands for the people who run a sidecar: stats, verify, snapshot, reembed."""
+"""Commands for the people who run a sidecar: stats, verify, reembed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
-from ..results import ReembedProgress, VerifySummary
+from ..care_results import Finding, ReembedProgress, Stats, VerifyProgress, VerifySummary
 from .flags import EXIT_IN_PART, Flags, command
-from .output import bytes_shown
+from .output import Output, bytes_shown, plain
 
 PANEL = "Care"
 
@@ -39,23 +45,37 @@ def stats(flags: StatsFlags) -> None:
         "threads": found.threads,
     }
     if not flags.resource:
-        cache, kept = found.cache, found.snapshots
-        asked = cache.hits + cache.misses
-        shown |= {
-            "resources": found.resources,
-            "database on disk": bytes_shown(found.disk_bytes),
-            "in memory": bytes_shown(found.resident_bytes),
-            "partitions loaded": f"{found.partitions_loaded:,}; words of "
-            f"{found.lexical_partitions_loaded:,}, {bytes_shown(found.lexical_bytes)}",
-            "embedding cache": f"{cache.entries:,} vectors, {bytes_shown(cache.bytes)}, "
-            f"{cache.hits / asked if asked else 0:.0%} of {asked:,} look-ups found; "
-            f"on disk {cache.disk_entries:,} vectors, {bytes_shown(cache.disk_bytes)}",
-            "snapshots": f"{kept.partitions:,} partitions, {bytes_shown(kept.bytes)}, "
-            f"{kept.damaged:,} damaged, {kept.failures:,} failed",
-            "device": found.device,
-            "server": f"{found.server_version}, up {found.uptime_seconds:,.0f} s",
-        }
-    output.pairs(shown | {"vectors of": found.index_identity})
+        shown |= _of_the_store(found)
+    shown["vectors of"] = found.index_identity
+    if found.next_index_identity:
+        shown["next model"] = found.next_index_identity
+    output.pairs(shown)
+
+
+def _of_the_store(found: Stats) -> dict[str, object]:
+    cache, kept = found.cache, found.snapshots
+    asked = cache.hits + cache.misses
+    shown: dict[str, object] = {
+        "resources": found.resources,
+        "database on disk": bytes_shown(found.disk_bytes),
+        "encrypted": found.encrypted,
+        "in memory": bytes_shown(found.resident_bytes),
+        "partitions loaded": f"{found.partitions_loaded:,}; words of "
+        f"{found.lexical_partitions_loaded:,}, {bytes_shown(found.lexical_bytes)}",
+        "embedding cache": f"{cache.entries:,} vectors, {bytes_shown(cache.bytes)}, "
+        f"{cache.hits / asked if asked else 0:.0%} of {asked:,} look-ups found; "
+        f"on disk {cache.disk_entries:,} vectors, {bytes_shown(cache.disk_bytes)}",
+        "images": f"{kept.partitions:,} partitions, {bytes_shown(kept.bytes)}, "
+        f"{kept.damaged:,} damaged, {kept.failures:,} failed",
+        "found damaged": found.damaged,
+        "expired": found.expired,
+        "forgotten, in files still": found.purge_pending,
+        "device": found.device,
+        "server": f"{found.server_version}, up {found.uptime_seconds:,.0f} s",
+    }
+    if found.next_index_identity:
+        shown["embedded with next model"] = found.next_embedded
+    return shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,52 +83,61 @@ class VerifyFlags(Flags):
     """Flags of `verify`."""
 
     resource: MaybeResource = ""
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Mend what can be made anew, set aside what is lost, and recall some messages by "
+            "their own text at the end.",
+        ),
+    ] = False
 
 
 def verify(flags: VerifyFlags) -> None:
-    """Compare record, vectors and partitions; exits with 4 if something does not agree.
+    """Compare all that is stored; exits with 4 if something does not agree.
 
-    Changes nothing. With --format json: JSON Lines, each finding, then the summary.
+    Changes nothing; with --repair it mends, and exits with 4 if something could not be mended.
+    With --format json: JSON Lines, each finding, then the summary.
     """
     output = flags.output
-    findings = 0
-    with flags.client() as memory:
-        for item in memory.verify(flags.resource):
-            if not isinstance(item, VerifySummary):
-                findings += 1
+    summary = VerifySummary(0, 0, 0)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with flags.client() as memory, output.progress(*columns) as progress:
+        task = progress.add_task("", total=None)
+        for item in memory.verify(flags.resource, repair=flags.repair):
+            if isinstance(item, VerifyProgress):
+                total = item.total or None
+                progress.update(task, description=item.stage, completed=item.done, total=total)
+                continue
+            if isinstance(item, VerifySummary):
+                summary = item
             if output.as_json:
                 output.json(item)
-            elif isinstance(item, VerifySummary):
-                output.console.print(
-                    f"{item.messages:,} messages and {item.vectors:,} vectors: "
-                    + (f"{item.findings:,} findings" if item.findings else "all agree"),
-                    style="green" if not item.findings else "red",
-                )
-            else:
-                place = f"{item.resource_id} {item.message_id}".strip()
-                output.console.print(f"{item.kind}  {place}  {item.detail}", markup=False)
-    if findings:
+            elif isinstance(item, Finding):
+                _tell_finding(output, item)
+    if not output.as_json:
+        _tell_summary(output, summary)
+    if not summary.is_sound:
         raise typer.Exit(EXIT_IN_PART)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SnapshotFlags(Flags):
-    """Flags of `snapshot`."""
+def _tell_finding(output: Output, found: Finding) -> None:
+    place = f"{found.resource_id} {found.message_id}".strip()
+    mended = "  (mended)" if found.repaired else ""
+    line = f"{found.kind}  {plain(place)}  {plain(found.detail)}{mended}"
+    output.console.print(line, markup=False)
 
-    list: Annotated[bool, typer.Option("--list", help="List those there are.")] = False
 
-
-def snapshot(flags: SnapshotFlags) -> None:
-    """Write snapshots, so that a start is quick. (No --list yet.)"""
-    with flags.client() as memory:
-        found = memory.list_snapshots() if flags.list else (memory.create_snapshot(),)
-    if flags.output.as_json:
-        flags.output.json(found if flags.list else found[0])
+def _tell_summary(output: Output, summary: VerifySummary) -> None:
+    told = f"{summary.messages:,} messages and {summary.vectors:,} vectors: "
+    if summary.findings:
+        told += f"{summary.findings:,} findings, {summary.repaired:,} of them mended"
     else:
-        flags.output.table(
-            ("snapshot", f"made ({flags.output.zone_name})", "messages", "size"),
-            ((s.name, s.create_time, s.messages, bytes_shown(s.bytes)) for s in found),
-        )
+        told += "all agree"
+    if summary.self_test_recalls:
+        first = summary.self_test_recalls - summary.self_test_failures
+        told += f"; {first:,} of {summary.self_test_recalls:,} messages recalled by their own text"
+    output.console.print(told, style="green" if summary.is_sound else "red")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +146,10 @@ class ReembedFlags(Flags):
 
 
 def reembed(flags: ReembedFlags) -> None:
-    """Make all vectors anew with the server's model. (Not in this version.)"""
+    """Make all vectors anew with the next model (`serve --next-model-dir`), then switch to it.
+
+    The present model answers meanwhile. Ctrl-C ends only the watching; the next call joins again.
+    """
     output = flags.output
     last = ReembedProgress(0, 0)
     columns = (TextColumn("re-embedding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -129,6 +161,9 @@ def reembed(flags: ReembedFlags) -> None:
         output.json(last)
     else:
         output.console.print(f"{last.done:,} of {last.total:,} messages re-embedded.")
+        output.pairs({"from": last.from_index_identity, "to": last.to_index_identity})
+    if not last.complete:
+        raise typer.Exit(EXIT_IN_PART)
 
 
 def register(app: typer.Typer) -> None:
@@ -142,11 +177,14 @@ def register(app: typer.Typer) -> None:
         semanticrecall stats user-42 --format json
         """,
     )(stats)
-    command(app, "verify", panel=PANEL, examples="semanticrecall verify user-42")(verify)
     command(
         app,
-        "snapshot",
+        "verify",
         panel=PANEL,
-        examples="semanticrecall snapshot",
-    )(snapshot)
+        examples="""
+        semanticrecall verify
+        semanticrecall verify user-42
+        semanticrecall verify --repair
+        """,
+    )(verify)
     command(app, "reembed", panel=PANEL, examples="semanticrecall reembed")(reembed)

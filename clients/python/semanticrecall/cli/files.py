@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any
 
 import typer
 from rich.progress import (
@@ -28,7 +28,7 @@ from ..errors import ResourceExhaustedError
 from ..results import IndexResult
 from ..values import IndexBatch, Status, Wait
 from .flags import EXIT_IN_PART, EXIT_USAGE, Flags, command
-from .jsonlines import LineError, message_to_json
+from .jsonlines import LineError, message_to_json, vectors_to_json
 from .output import Output
 from .reading import MessageReader, Read, batches
 
@@ -43,7 +43,8 @@ One message a line, or a JSON array of messages:
   {"role": "user", "text": "Hi", "thread_id": "kitchen"}
   role is user, assistant, system or tool. Optional: id, resource_id,
   thread_id, author, create_time ("2024-05-01T14:00:00Z"), metadata
-  (an object), payload (base64), payload_type, group_id.
+  (an object), payload (base64), payload_type, group_id, vectors (as
+  `export --with-vectors` writes them).
 The same with messages as chat APIs keep them:
   {"role": "user", "content": "Hi"}
   content is a string or a list of parts; tool_calls are kept with
@@ -191,7 +192,8 @@ class Importer:
 
     def _request(self, batch: list[Read]) -> IndexBatch:
         messages = [item.message for item in batch if item.message is not None]
-        return IndexBatch(batch[0].resource_id, "", messages, self._wait)
+        vectors = [item.vectors for item in batch if item.vectors is not None]
+        return IndexBatch(batch[0].resource_id, "", messages, self._wait, vectors=vectors)
 
     def _is_readable(self, item: Read) -> bool:
         if item.message is None:
@@ -203,7 +205,13 @@ class Importer:
         """A batch that came at a bad time, as a call of its own, which is retried."""
         request = self._request(batch)
         try:
-            return self._memory.index(request.resource_id, "", request.messages, wait=self._wait)
+            return self._memory.index(
+                request.resource_id,
+                "",
+                request.messages,
+                wait=self._wait,
+                vectors=request.vectors,
+            )
         except ResourceExhaustedError as error:
             return IndexResult((), error=error)
 
@@ -287,6 +295,13 @@ class ExportFlags(Flags):
         Path | None,
         typer.Option("--output", "-o", help="File to write; must not exist. Default: stdout."),
     ] = None
+    with_vectors: Annotated[
+        bool,
+        typer.Option(
+            "--with-vectors",
+            help="Write the vectors too: a sidecar with the same model need not embed again.",
+        ),
+    ] = False
 
 
 def export_file(flags: ExportFlags) -> None:
@@ -300,14 +315,24 @@ def export_file(flags: ExportFlags) -> None:
     with flags.client() as memory, _progress(output) as progress:
         task = progress.add_task("exporting", total=None, messages="")
         with nullcontext(sys.stdout.buffer) if file is None else file as target:
-            for message in memory.export(flags.resource):
-                line = json.dumps(message_to_json(message), ensure_ascii=False)
-                target.write(line.encode() + b"\n")
+            for line in _exported(flags, memory):
+                target.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
                 count += 1
                 progress.update(task, messages=f"{count:,} messages")
             target.flush()
     if file is not None:
         output.note(f"Wrote {count:,} messages to {flags.output_file}.")
+
+
+def _exported(flags: ExportFlags, memory: RecallClient) -> Iterator[dict[str, Any]]:
+    if not flags.with_vectors:
+        yield from map(message_to_json, memory.export(flags.resource))
+        return
+    for found in memory.export_with_vectors(flags.resource):
+        line = message_to_json(found.message)
+        if found.vectors is not None:
+            line["vectors"] = vectors_to_json(found.vectors)
+        yield line
 
 
 def register(app: typer.Typer) -> None:
@@ -329,6 +354,7 @@ def register(app: typer.Typer) -> None:
         panel=PANEL,
         examples="""
         semanticrecall export user-42 -o user-42.jsonl
+        semanticrecall export user-42 --with-vectors -o user-42.jsonl
         semanticrecall export user-42 | wc -l
         """,
     )(export_file)

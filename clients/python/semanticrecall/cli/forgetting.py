@@ -1,18 +1,32 @@
-"""The command `forget`."""
+"""The commands `forget` and `purge`."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Annotated
 
 import typer
 
 from ..client import RecallClient
 from ..results import ForgetResult
-from .flags import EXIT_ERROR, TimedFlags, command
-from .message_flags import PANEL, Resource, Thread
+from ..values import ForgetConditions, ListOptions, Message
+from .flags import EXIT_ERROR, Flags, TimedFlags, command
+from .message_flags import PANEL, Resource, RoleName, Roles, Thread, roles_named
 from .output import plain
+
+COUNTED_MAX = 10_000
+PURGE_SECONDS_MAX = 3600.0
+
+Author = Annotated[
+    list[str], typer.Option(help="Only by this author (exactly). Repeatable.", metavar="NAME")
+]
+Since = Annotated[
+    str, typer.Option("--since", "--from", help="Only messages at or after this time.")
+]
+Until = Annotated[str, typer.Option("--until", "--to", help="Only messages before this time.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,43 +39,113 @@ class ForgetFlags(TimedFlags):
         typer.Option("--message", "-m", metavar="ID", help="Id of a message. Repeatable."),
     ] = field(default_factory=list[str])
     thread: Thread = ""
-    before: Annotated[str, typer.Option(help="All messages created before this time.")] = ""
+    author: Author = field(default_factory=list[str])
+    since: Since = ""
+    until: Until = ""
+    before: Annotated[str, typer.Option(help="The same as --until.")] = ""
+    role: Roles = field(default_factory=list[RoleName])
     everything: Annotated[bool, typer.Option("--everything", help="All of the resource.")] = False
+    purge: Annotated[
+        bool,
+        typer.Option(
+            "--purge",
+            help="Return when nothing of it is left in the files and snapshots either. "
+            "Default: that is done later.",
+        ),
+    ] = False
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+
+    @property
+    def conditions(self) -> ForgetConditions:
+        """What the flags say of the messages; empty where they say nothing."""
+        found: ForgetConditions = {}
+        if self.thread:
+            found["thread_id"] = self.thread
+        if self.author:
+            found["authors"] = self.author
+        if self.since:
+            found["create_time_from"] = self.moment(self.since, "--since")
+        if self.until:
+            found["create_time_to"] = self.moment(self.until, "--until")
+        if self.before:
+            found["create_time_to"] = self.moment(self.before, "--before")
+        if self.role:
+            found["roles"] = roles_named(self.role)
+        return found
 
 
 def forget(flags: ForgetFlags) -> None:
     """Remove messages from every answer at once. It cannot be taken back.
 
-    Asks first, and says what goes; not with --yes, and not for single messages (--message).
+    Takes ids (--message), --everything, or conditions that must all be met: --thread, --author,
+    --since, --until, --role.
+
+    Asks first, and says how many go; not with --yes, and not for single messages (--message).
     """
-    chosen = [bool(flags.message), bool(flags.thread), bool(flags.before), flags.everything]
-    if sum(chosen) != 1:
-        raise typer.BadParameter("give one of --message, --thread, --before, --everything")
+    if flags.until and flags.before:
+        raise typer.BadParameter("--until and --before are the same; give one of them")
+    conditions = flags.conditions
+    if sum(map(bool, (flags.message, flags.everything, conditions))) != 1:
+        raise typer.BadParameter(
+            "give --message, or --everything, or one or more of --thread, --author, --since, "
+            "--until, --role"
+        )
     with flags.client() as memory:
         if not (flags.yes or flags.message):
-            _confirm(flags, _what(flags, memory))
-        result = _forget(flags, memory)
+            _confirm(flags, _what(flags, memory, conditions))
+        result = _forget(flags, memory, conditions)
     if flags.output.as_json:
         flags.output.json(result)
-    else:
-        flags.output.console.print(
-            f"Forgot {result.messages:,} messages, {result.vectors:,} vectors, "
-            f"{result.threads:,} threads."
-        )
+        return
+    flags.output.console.print(
+        f"Forgot {result.messages:,} messages, {result.vectors:,} vectors, "
+        f"{result.threads:,} threads."
+    )
+    _tell_when_gone(flags, result)
 
 
-def _what(flags: ForgetFlags, memory: RecallClient) -> str:
+def _what(flags: ForgetFlags, memory: RecallClient, conditions: ForgetConditions) -> str:
     owner = plain(flags.resource)
-    if flags.thread:
+    if not conditions:
+        count = memory.stats(flags.resource).messages
+        return f"everything of {owner} ({count:,} messages)"
+    if conditions.keys() == {"thread_id"}:
         listed = memory.list_threads(flags.resource)
         count = next((t.messages for t in listed if t.thread_id == flags.thread), 0)
         return f"thread {plain(flags.thread)} of {owner} ({count:,} messages)"
-    if flags.before:
-        moment = flags.output.time(flags.moment(flags.before, "--before"))
-        return f"all messages of {owner} from before {moment} {flags.output.zone_name}"
-    count = memory.stats(flags.resource).messages
-    return f"everything of {owner} ({count:,} messages)"
+    count = sum(1 for _ in islice(_meant(flags, memory, conditions), COUNTED_MAX))
+    shown = f"{count:,}" if count < COUNTED_MAX else f"{count:,} or more"
+    return f"{_told(flags, conditions)} ({shown} messages)"
+
+
+def _told(flags: ForgetFlags, conditions: ForgetConditions) -> str:
+    parts = [f"all messages of {plain(flags.resource)}"]
+    if flags.thread:
+        parts.append(f"in thread {plain(flags.thread)}")
+    if flags.author:
+        parts.append("by " + " or ".join(map(plain, flags.author)))
+    if flags.role:
+        parts.append("of role " + " or ".join(flags.role))
+    if "create_time_from" in conditions:
+        parts.append(f"since {flags.output.time(conditions['create_time_from'])}")
+    if "create_time_to" in conditions:
+        parts.append(f"before {flags.output.time(conditions['create_time_to'])}")
+    if flags.since or flags.until or flags.before:
+        parts.append(flags.output.zone_name)
+    return " ".join(parts)
+
+
+def _meant(
+    flags: ForgetFlags, memory: RecallClient, conditions: ForgetConditions
+) -> Iterator[Message]:
+    options: ListOptions = {"thread_id": flags.thread, "roles": roles_named(flags.role)}
+    if "create_time_from" in conditions:
+        options["create_time_from"] = conditions["create_time_from"]
+    if "create_time_to" in conditions:
+        options["create_time_to"] = conditions["create_time_to"]
+    for message in memory.list_messages(flags.resource, **options):
+        if not flags.author or message.author in flags.author:
+            yield message
 
 
 def _confirm(flags: ForgetFlags, what: str) -> None:
@@ -77,18 +161,58 @@ def _confirm(flags: ForgetFlags, what: str) -> None:
         raise typer.Exit(EXIT_ERROR)
 
 
-def _forget(flags: ForgetFlags, memory: RecallClient) -> ForgetResult:
+def _forget(flags: ForgetFlags, memory: RecallClient, conditions: ForgetConditions) -> ForgetResult:
+    resource, purge = flags.resource, flags.purge
+    timeout = PURGE_SECONDS_MAX if purge else None
     if flags.message:
-        return memory.forget_messages(flags.resource, list(flags.message))
-    if flags.thread:
-        return memory.forget_thread(flags.resource, flags.thread)
-    if flags.before:
-        return memory.forget_before(flags.resource, flags.moment(flags.before, "--before"))
-    return memory.forget_everything(flags.resource)
+        listed = list(flags.message)
+        return memory.forget_messages(resource, listed, purge=purge, timeout=timeout)
+    if flags.everything:
+        return memory.forget_everything(resource, purge=purge, timeout=timeout)
+    if conditions.keys() == {"thread_id"}:
+        return memory.forget_thread(resource, flags.thread, purge=purge, timeout=timeout)
+    until = conditions.get("create_time_to")
+    if until is not None and len(conditions) == 1:
+        return memory.forget_before(resource, until, purge=purge, timeout=timeout)
+    return memory.forget(resource, purge=purge, timeout=timeout, **conditions)
+
+
+def _tell_when_gone(flags: ForgetFlags, result: ForgetResult) -> None:
+    output = flags.output
+    if result.purged:
+        output.note("Nothing of it is left in the files.")
+    elif result.purge_due_time is not None:
+        due = f"{output.time(result.purge_due_time)} {output.zone_name}"
+        output.note(f"It leaves the files by {due}; `semanticrecall purge` does it now.")
+    if result.snapshots_holding:
+        listed = ", ".join(map(plain, result.snapshots_holding))
+        output.note(f"Snapshots that hold it until then: {listed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PurgeFlags(Flags):
+    """Flags of `purge`."""
+
+
+def purge(flags: PurgeFlags) -> None:
+    """Remove from the files what was forgotten: logs, free pages, images and snapshots.
+
+    The server does that by itself too, some time after each Forget.
+    """
+    with flags.client() as memory:
+        done = memory.purge()
+    if flags.output.as_json:
+        flags.output.json(done)
+        return
+    rewritten = len(done.snapshots_rewritten)
+    flags.output.console.print(
+        f"All that was forgotten up to revision {done.revision:,} has left the files; "
+        f"{rewritten:,} snapshots were rewritten."
+    )
 
 
 def register(app: typer.Typer) -> None:
-    """Add this command."""
+    """Add these commands."""
     command(
         app,
         "forget",
@@ -96,6 +220,8 @@ def register(app: typer.Typer) -> None:
         examples="""
         semanticrecall forget user-42 --message 1f0c --message 2e1d
         semanticrecall forget user-42 --thread kitchen
-        semanticrecall forget user-42 --everything --yes
+        semanticrecall forget user-42 --author Mallory --since 2024-05-01 --until 2024-05-08
+        semanticrecall forget user-42 --everything --purge --yes
         """,
     )(forget)
+    command(app, "purge", panel="Care", examples="semanticrecall purge")(purge)

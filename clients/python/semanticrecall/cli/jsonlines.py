@@ -10,6 +10,10 @@ may be left out, and is left out by `export`:
 | create_time | RFC 3339 with a zone, up to nanoseconds: "2024-05-01T14:00:00.123456789Z" |
 | metadata | object |
 | payload | base64 |
+| vectors | object: index_identity, what made them, and float32, base64 of little-endian numbers |
+
+`vectors` are those of the text, one or (of a long one) several after the other; `import` gives them
+to a sidecar, which takes them where it has the same model and embeds the text where not.
 
 An unknown field is an error: it would be lost. Reading what was written gives equal messages.
 """
@@ -24,7 +28,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from ..values import Message, Role
+from ..values import Message, MessageVectors, Role
 
 _TEXT_FIELDS = (
     "id",
@@ -54,12 +58,46 @@ def message_to_json(message: Message) -> dict[str, Any]:
         "author": message.author,
         "text": message.text,
         "create_time": _written_time(message),
-        "metadata": message.metadata,
+        "metadata": _in_order(message.metadata),
         "payload": base64.b64encode(message.payload).decode(),
         "payload_type": message.payload_type,
         "group_id": message.group_id,
     }
     return {name: value for name, value in line.items() if value}
+
+
+def vectors_to_json(vectors: MessageVectors) -> dict[str, str]:
+    """The value of a line's field `vectors`."""
+    return {
+        "index_identity": vectors.index_identity,
+        "float32": base64.b64encode(vectors.data).decode(),
+    }
+
+
+def vectors_from_json(value: object, message_id: str) -> MessageVectors:
+    """The vectors of a line's field `vectors`.
+
+    Raises:
+        LineError: it is not such a value.
+    """
+    fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    identity = fields.get("index_identity")
+    if fields.keys() != {"index_identity", "float32"} or not isinstance(identity, str):
+        raise LineError("vectors must be an object of two strings: index_identity and float32")
+    data = _read_base64(fields["float32"], "vectors.float32")
+    if not data or len(data) % 4:
+        raise LineError("vectors.float32 must be base64 of numbers of 4 bytes each")
+    return MessageVectors(message_id, identity, data)
+
+
+def _in_order(value: object) -> Any:
+    """JSON with the names of its objects in order: the wire has them in any."""
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[str, object]", value)
+        return {name: _in_order(fields[name]) for name in sorted(fields)}
+    if isinstance(value, list | tuple):
+        return [_in_order(inner) for inner in cast("list[object]", value)]
+    return value
 
 
 def _written_time(message: Message) -> str:
@@ -98,7 +136,7 @@ def message_from_json(line: Mapping[str, Any]) -> Message:
         create_time=moment,
         extra_ns=extra_ns,
         metadata=cast("dict[str, Any]", metadata),
-        payload=_read_payload(line.get("payload", "")),
+        payload=_read_base64(line.get("payload", ""), "payload"),
         **texts,
     )
 
@@ -118,13 +156,13 @@ def _read_time(value: object) -> tuple[datetime | None, int]:
     return moment.replace(microsecond=nanos // 1000).astimezone(UTC), nanos % 1000
 
 
-def _read_payload(value: object) -> bytes:
+def _read_base64(value: object, name: str) -> bytes:
     try:
         if isinstance(value, str):
             return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         pass
-    raise LineError("payload must be base64")
+    raise LineError(f"{name} must be base64")
 
 
 def derived_id(thread_id: str, position: int, content: bytes) -> str:

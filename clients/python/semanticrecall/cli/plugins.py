@@ -8,6 +8,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 GROUP = "semanticrecall.commands"
+# Parts of `snapshot` that need no sidecar, but the package of one.
+SNAPSHOT_GROUP = "semanticrecall.snapshot_commands"
 WRONG_USAGE = 2
 
 

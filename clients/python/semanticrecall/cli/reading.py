@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 from ..errors import SemanticRecallError
-from ..values import Message
-from ..wire import message_to_wire
-from .jsonlines import LineError, derived_id, message_from_json
+from ..values import Message, MessageVectors
+from ..wire import message_to_wire, vectors_to_wire
+from .jsonlines import LineError, derived_id, message_from_json, vectors_from_json
 from .openai_messages import Conversation, is_openai_message
 
 LINE_BYTES_MAX = 8 * 1024 * 1024
@@ -32,8 +32,9 @@ class Read:
         place: "line 12" or "message 12", counted from 1; "line 12, message 3" in a conversation.
         message: with id and thread set; None where `problem` says why.
         resource_id: whose.
-        size_bytes: on the wire.
+        size_bytes: on the wire, with the vectors.
         offset: bytes of the file up to its end.
+        vectors: of the message, where the file has them.
     """
 
     place: str
@@ -42,6 +43,7 @@ class Read:
     size_bytes: int = 0
     problem: str = ""
     offset: int = 0
+    vectors: MessageVectors | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,8 @@ class MessageReader:
                 raise item
             if not isinstance(item, dict):
                 raise LineError("is not a JSON object")
-            line = cast("dict[str, Any]", item)
+            line = dict(cast("dict[str, Any]", item))
+            with_vectors = line.pop("vectors", None)
             message = self._message(line, spot.thread_id)
             resource_id = self._resource_id or message.resource_id or spot.resource_id
             if not resource_id:
@@ -154,11 +157,17 @@ class MessageReader:
             # The request names the resource; what cannot be sent must not end the stream.
             message = replace(message, resource_id="")
             size_bytes = message_to_wire(message).ByteSize()
+            vectors = None
+            if with_vectors is not None:
+                vectors = vectors_from_json(with_vectors, message.id)
+                size_bytes += vectors_to_wire(vectors).ByteSize()
         except LineError as error:
             return Read(spot.place, problem=str(error))
         except SemanticRecallError as error:
             return Read(spot.place, problem=error.message)
-        return Read(spot.place, message, resource_id, size_bytes, offset=spot.offset)
+        return Read(
+            spot.place, message, resource_id, size_bytes, offset=spot.offset, vectors=vectors
+        )
 
     def _message(self, line: Mapping[str, Any], thread_id: str) -> Message:
         """A message; `thread_id` is its conversation's, if it has one."""

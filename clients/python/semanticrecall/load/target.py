@@ -7,10 +7,10 @@ from typing import Any
 
 import grpc
 
+from ..care_results import Stats
 from ..client import RecallClient
 from ..connection import ClientOptions, Connection, channel_options, credentials
 from ..errors import PermissionDeniedError, UnimplementedError
-from ..results import Stats
 from .result import Target
 
 
