@@ -30,6 +30,7 @@ help:
 	@echo 'make lint         ruff, ruff format, import contracts'
 	@echo 'make types        mypy and pyright, both strict'
 	@echo "make unit         the tests alone (PYTEST_ARGS='-k isolation')"
+	@echo 'make faults       the long fault tests: kills, power cuts, damage (FAULTS_HOURS=2 at most)'
 	@echo 'make buf          lint, format and breaking changes of the proto files'
 	@echo 'make proto        write the Python stubs again'
 	@echo 'make proto-check  compare the committed stubs with the proto files'
@@ -106,6 +107,13 @@ buf: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Stops by itself after so many hours, and prints counts and seeds; FAULTS_REPORT=FILE for JSON.
+FAULTS_HOURS ?= 2
+
+.PHONY: faults
+faults: $(VENV)/.dev model
+	FAULTS_HOURS=$(FAULTS_HOURS) $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
 
 # --- benchmarks ---------------------------------------------------------------------------------
 
