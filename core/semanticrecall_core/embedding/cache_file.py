@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import apsw
@@ -60,12 +60,14 @@ class CacheFileOptions:
             deletes one that is there.
         vfs: SQLite's operating system layer.
         free_bytes: the room on the disk of a folder, in bytes.
+        key: of the pages, 32 bytes; None: they are plain.
     """
 
     path: Path
     bytes_max: int
     vfs: str = "unix-excl"
     free_bytes: Callable[[Path], int] = lambda folder: _free_bytes(folder)
+    key: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class CacheFile:
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = open_connection(self._path, self._options.vfs)
+            connection = open_connection(self._path, self._options.vfs, self._options.key)
             connection.pragma("query_only", "ON")
         try:
             row: tuple[object, object] | None = connection.execute(
@@ -381,8 +383,9 @@ class CacheFile:
                 self._idle.pop().close()
 
     def _open(self) -> None:
+        options = self._options
         connection, secret = open_cache_database(
-            self._path, self._options.vfs, self._generation, self.secret
+            self._path, options.vfs, options.key, self._generation, self.secret
         )
         try:
             # The database does not shrink by itself.

@@ -11,7 +11,8 @@ sidecar is down, and costs then one run of the model per text. Invariants first:
   - What is damaged, foreign or of another format is deleted and begun anew, with one log line.
 
 Format 1 (PRAGMA application_id 0x53524543, "SREC"; PRAGMA user_version 1), pages of 8,192 bytes, of
-which five hold entries of a 384-dimension model each:
+which five hold entries of a 384-dimension model each; where the directory is encrypted, so is every
+page (encryption/pages.py):
 
   cache    one row: secret (32 random bytes), generation (the embedder's), checksum (16 bytes:
            BLAKE2b of the generation's UTF-8, keyed with the secret).
@@ -36,6 +37,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import apsw
+
+from ..encryption import pages
 
 APPLICATION_ID = 0x53524543
 FORMAT = 1
@@ -85,11 +88,15 @@ def is_damage(error: Exception) -> bool:
     )
 
 
-def open_connection(path: Path, vfs: str) -> apsw.Connection:
-    """A connection to a file that is there. Raises FILE_FAULTS."""
+def open_connection(path: Path, vfs: str, key: bytes | None) -> apsw.Connection:
+    """A connection to a file that is there, with the key of its pages. Raises FILE_FAULTS."""
     connection = apsw.Connection(
-        str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX, vfs=vfs
+        str(path),
+        flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX,
+        vfs=vfs if key is None else pages.layer_over(vfs),
     )
+    if key is not None:
+        pages.unlock(connection, key)
     connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
     connection.pragma("trusted_schema", "OFF")
     connection.pragma("cell_size_check", "ON")
@@ -99,13 +106,14 @@ def open_connection(path: Path, vfs: str) -> apsw.Connection:
 
 
 def open_cache_database(
-    path: Path, vfs: str, generation: str, new_secret: bytes
+    path: Path, vfs: str, key: bytes | None, generation: str, new_secret: bytes
 ) -> tuple[apsw.Connection, bytes]:
     """A connection that writes, and the file's secret.
 
     Args:
         path: made (0600) if it is not there; a symbolic link is not followed.
         vfs: SQLite's operating system layer.
+        key: of the pages, 32 bytes; None: they are plain.
         generation: of the entries; the file's must be the same.
         new_secret: of a file that is made.
 
@@ -117,7 +125,7 @@ def open_cache_database(
         os.fchmod(fd, 0o600)  # SQLite gives its log the same
     finally:
         os.close(fd)
-    connection = open_connection(path, vfs)
+    connection = open_connection(path, vfs, key)
     try:
         connection.pragma("page_size", PAGE_BYTES)
         if connection.pragma("journal_mode", "wal") != "wal":

@@ -9,15 +9,16 @@ from __future__ import annotations
 import errno
 import threading
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
 import apsw
 import structlog
 
+from ..encryption import pages
 from ..types.errors import (
     CorruptDataError,
     ResourceExhaustedError,
@@ -33,7 +34,7 @@ SQLITE_VERSION_MIN = (3, 51, 3)  # older ones can damage the log while it is res
 JOURNAL_BYTES_MAX = 16 << 20
 _WRITER_CACHE_KIB = 16 << 10
 READER_CACHE_KIB = 8 << 10
-_BUSY_TIMEOUT_MS = 2_000
+BUSY_TIMEOUT_MS = 2_000
 _READ_WAIT_S = 10.0
 _STATEMENTS_CACHED = 200
 _STEPS_BETWEEN_CHECKS = 2_000  # of SQLite's machine; some tenths of a millisecond
@@ -48,12 +49,14 @@ class DatabaseFile:
         mode_of: a file whose permissions the database takes when SQLite makes it.
         vfs: SQLite's operating system layer, below that of the page checksums; "" is its default.
         reader_cache_kib: pages that each reading connection keeps, in KiB.
+        key: of the pages, 32 bytes; None: they are plain, and have checksums.
     """
 
     path: Path
     mode_of: Path
     vfs: str = ""
     reader_cache_kib: int = READER_CACHE_KIB
+    key: bytes | None = field(default=None, repr=False)
 
     def open_writer(self) -> apsw.Connection:
         """A connection that writes: WAL, synchronous=FULL, secure_delete, our own checkpoints.
@@ -68,7 +71,8 @@ class DatabaseFile:
             )
         connection = self._open(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         connection.pragma("page_size", PAGE_BYTES)
-        page_checksums.reserve(connection)
+        if self.key is None:
+            page_checksums.reserve(connection)
         if connection.pragma("journal_mode", "wal") != "wal":
             raise UnsafeEnvironmentError("SQLite cannot keep a write-ahead log in this directory")
         connection.pragma("synchronous", "FULL")
@@ -87,38 +91,71 @@ class DatabaseFile:
 
     def _open(self, flags: int) -> apsw.Connection:
         uri = f"{self.path.as_uri()}?modeof={quote(str(self.mode_of))}"
-        with page_checksums.layer_over(self.vfs or page_checksums.DEFAULT_BASE) as layer:
-            connection = apsw.Connection(
-                uri,
-                flags=flags | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX,
-                vfs=layer,
-                statementcachesize=_STATEMENTS_CACHED,
-            )
-            _settle(connection)
-        return connection
+        return connect(uri, flags, base=self.vfs, key=self.key)
 
 
-def _settle(connection: apsw.Connection) -> None:
-    """Set up a new connection, and have it open the log."""
+def connect(uri: str, flags: int, *, base: str = "", key: bytes | None = None) -> apsw.Connection:
+    """A connection to a database of this program, its log open.
+
+    Args:
+        uri: names the file.
+        flags: SQLite's, how it is opened.
+        base: SQLite's operating system layer; "" is its default.
+        key: of the pages, 32 bytes; None: they are plain and have checksums.
+
+    Raises:
+        UnsafeEnvironmentError: see `page_checksums.layer_over`.
+        apsw.Error: it cannot be opened, or not with this key.
+    """
+    base = base or page_checksums.DEFAULT_BASE
+    if key is not None:
+        return _connected(uri, flags, pages.layer_over(base), key)
+    with page_checksums.layer_over(base) as layer:
+        return _connected(uri, flags, layer, None)
+
+
+def _connected(uri: str, flags: int, layer: str, key: bytes | None) -> apsw.Connection:
+    connection = apsw.Connection(
+        uri,
+        flags=flags | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX,
+        vfs=layer,
+        statementcachesize=_STATEMENTS_CACHED,
+    )
     try:
-        connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+        if key is not None:
+            pages.unlock(connection, key)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         # Without this guarantee every new binding of a range compiles the statement again (20 us).
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.pragma("trusted_schema", "OFF")
         connection.pragma("cell_size_check", "ON")
         connection.pragma("mmap_size", 0)  # a truncated map would kill the process
         connection.pragma("temp_store", "MEMORY")
-        connection.pragma("schema_version")
+        connection.pragma("schema_version")  # opens the log
     except BaseException:
         connection.close()
         raise
+    return connection
 
 
 class ReaderPool:
     """Read connections, opened when first needed, the most recently used first."""
 
-    def __init__(self, file: DatabaseFile, *, connections_max: int) -> None:
-        """`connections_max`: how many reads go on at once."""
+    def __init__(
+        self,
+        file: DatabaseFile,
+        *,
+        connections_max: int,
+        damaged: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Nothing is open yet.
+
+        Args:
+            file: where the database is.
+            connections_max: how many reads go on at once.
+            damaged: told the reason of every CorruptDataError that SQLite gave rise to.
+        """
+        self._tell_damaged = damaged
         self._file = file
         self._idle: deque[apsw.Connection] = deque()
         self._places = threading.Semaphore(connections_max)
@@ -159,7 +196,10 @@ class ReaderPool:
                     connection.execute("ROLLBACK")
                 self._idle.append(connection)
         except (apsw.Error, UnicodeDecodeError) as error:
-            raise translated(error) from error
+            meaning = translated(error)
+            if isinstance(meaning, CorruptDataError):
+                self._tell_damaged(meaning.reason)
+            raise meaning from error
         finally:
             self._places.release()
 
@@ -207,13 +247,12 @@ def translated(error: Exception) -> SemanticRecallError:
             return ResourceExhaustedError("the disk is full", reason="DISK_FULL")
         case apsw.NoMemError() | MemoryError():
             return ResourceExhaustedError("out of memory", reason="OUT_OF_MEMORY")
-        case apsw.IOError() if page_checksums.is_page_damage(error):
+        case _ if page_checksums.is_page_damage(error):
             _log.error("store_page_damaged")
             return CorruptDataError(
-                "a page of recall.db does not match its checksum",
-                reason=page_checksums.PAGE_DAMAGED,
+                "a page of recall.db is damaged", reason=page_checksums.PAGE_DAMAGED
             )
-        case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
+        case apsw.NotADBError() | UnicodeDecodeError():
             return CorruptDataError("the database file is damaged")
         case apsw.SQLError() if "malformed JSON" in str(error):
             return CorruptDataError("a row's metadata is damaged")

@@ -29,7 +29,7 @@ from ..types.errors import CorruptDataError, UnsafeEnvironmentError
 
 CHECKSUM_BYTES: Final = 8
 PAGE_DAMAGED: Final = "PAGE_DAMAGED"
-"""Reason of the CorruptDataError for a page that does not match its checksum."""
+"""Reason of the CorruptDataError for a damaged page: others may well be sound."""
 
 DEFAULT_BASE: Final = "unix"
 _LAYER = "cksmvfs"
@@ -81,10 +81,14 @@ def _register(base: str) -> None:
 
 
 def is_page_damage(error: BaseException) -> bool:
-    """Whether SQLite's error says that a page does not match its checksum."""
-    if not isinstance(error, apsw.IOError):
-        return False
-    return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA
+    """Whether SQLite's error says that a page is damaged.
+
+    It does not match its checksum, or (SQLITE_CORRUPT) its tag where pages are encrypted, or holds
+    what no page may hold.
+    """
+    if isinstance(error, apsw.IOError):
+        return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA
+    return isinstance(error, apsw.CorruptError)
 
 
 def check_header(path: Path, page_bytes: int) -> None:
