@@ -26,15 +26,15 @@ DAMAGED_PLACES = 100
 
 
 def make_snapshots(directory: Path, *flags: str) -> int:
-    """Write snapshots of everything in `directory`/data; returns the messages in them."""
+    """Write images of everything in `directory`/data; returns the vectors in them."""
     with (
         processes.sidecar(directory, "--log-level", "error", *flags) as (address, _),
         grpc.insecure_channel(address) as channel,
     ):
         stub = admin_pb2_grpc.AdminServiceStub(channel)
-        request = admin_pb2.CreateSnapshotRequest()
-        messages: int = stub.CreateSnapshot(request, timeout=SNAPSHOT_SECONDS_MAX).snapshot.messages
-        return messages
+        request = admin_pb2.CreateSnapshotRequest(partitions_only=True)
+        vectors: int = stub.CreateSnapshot(request, timeout=SNAPSHOT_SECONDS_MAX).snapshot.vectors
+        return vectors
 
 
 def keep_snapshots(directory: Path, kept: Path) -> None:

@@ -143,7 +143,7 @@ def forget_thread(name: str, resource_id: str, messages: int) -> Operation:
     """A thread that was imported. Before each, the resource's snapshot is there and is current."""
 
     async def before(client: Client, number: int) -> None:
-        request = admin_pb2.CreateSnapshotRequest().SerializeToString()
+        request = admin_pb2.CreateSnapshotRequest(partitions_only=True).SerializeToString()
         await client.unary(wire_requests.CREATE_SNAPSHOT, request)
 
     def ids(answer: bytes) -> list[str]:

@@ -64,7 +64,7 @@ class Sidecar:
             tenants="`resource_id`: a partition of its own for each user",
             index="exact: a scan of int8 codes with a proof, then float32; default settings",
             durability="on disk (fsync) and searchable, one commit for all callers at that moment",
-            advice="README.md; docs/snapshots.md (`CreateSnapshot` after an import)",
+            advice="README.md; docs/snapshots.md (`CreateSnapshot`, images only, after an import)",
         )
 
     @property
@@ -97,7 +97,7 @@ class Sidecar:
 
     def loaded(self) -> None:
         """Serve, and write snapshots of it all."""
-        self._serving().create_snapshot(timeout=CALL_SECONDS_MAX)
+        self._serving().create_snapshot(partitions_only=True, timeout=CALL_SECONDS_MAX)
 
     def search(self, resource_id: str, vector: NDArray[np.float32], top_k: int) -> list[Found]:
         """`Recall` with the query's vector."""

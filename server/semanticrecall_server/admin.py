@@ -11,26 +11,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 
-from google.protobuf.message import Message
-
 from semanticrecall.v1 import admin_pb2
 from semanticrecall_core.engine import Engine, VerifyReport
-from semanticrecall_core.types.errors import UnimplementedError
 from semanticrecall_core.types.values import CallBudget, Finding, ListQuery
 
-from . import answers
+from . import answers, verifying_calls
 from .checks import Violations
+from .saving_calls import SavingCalls
 from .service import Call, require_resource
 
 EXPORT_BATCH_BYTES = 1024 * 1024
 """A batch ends here: it is kept in memory for as long as its reader takes."""
 
-SNAPSHOT_NAME = "partitions"
 EXPORT_READ_FIRST = 4
 EXPORT_READ_MAX = 32
 """Messages read at once: so few at first, then as many as fit a batch."""
 
-VERIFY_BATCH_SECONDS = 0.2
 DISTRIBUTION = "semanticrecall-sidecar"
 
 
@@ -39,6 +35,7 @@ class AdminService:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.saving = SavingCalls(engine)
         self._since = time.monotonic()
         self._version = server_version()
 
@@ -66,6 +63,7 @@ class AdminService:
             cache = engine.cache_stats()
             response.resources = stats.resources
             response.disk_bytes = stats.disk_bytes
+            response.damaged = sum(engine.damaged().values())
             response.resident_bytes = resident_bytes()
             response.partitions_loaded = engine.partitions_loaded()
             response.lexical_partitions_loaded = engine.lexical_partitions_loaded()
@@ -90,24 +88,6 @@ class AdminService:
             response.cache.disk_evictions = cache.disk_evictions
             response.cache.disk_damaged = cache.disk_damaged
         return response
-
-    def create_snapshot(
-        self, request: admin_pb2.CreateSnapshotRequest, call: Call
-    ) -> admin_pb2.CreateSnapshotResponse:
-        """Write snapshots of everything."""
-        del request
-        stats = self._engine.create_snapshot(call.budget)
-        response = admin_pb2.CreateSnapshotResponse()
-        snapshot = response.snapshot
-        snapshot.name = SNAPSHOT_NAME
-        snapshot.create_time.GetCurrentTime()
-        snapshot.bytes, snapshot.messages = stats.bytes, stats.rows
-        return response
-
-    def not_there_yet(self, request: Message, call: Call) -> Message:
-        """ListSnapshots and Reembed."""
-        del request, call
-        raise UnimplementedError("this call is not in this version")
 
     def export(self, request: admin_pb2.ExportRequest, budget: CallBudget) -> Iterator[list[bytes]]:
         """Every message of one resource by (create_time, arrival), in batches."""
@@ -144,34 +124,8 @@ class AdminService:
         )
 
     def verify(self, request: admin_pb2.VerifyRequest, budget: CallBudget) -> Iterator[list[bytes]]:
-        """Findings, then the summary; a batch ends with the first finding after a while."""
-        v = Violations()
-        v.optional_identifier("resource_id", request.resource_id)
-        v.raise_if_found()
-        batch: list[bytes] = []
-        since = time.monotonic()
-        for event in self._engine.verify(request.resource_id or None, budget):
-            budget.check()
-            batch.append(_verify_response(event).SerializeToString())
-            if time.monotonic() - since > VERIFY_BATCH_SECONDS:
-                yield batch
-                batch, since = [], time.monotonic()
-        yield batch
-
-
-def _verify_response(event: Finding | VerifyReport) -> admin_pb2.VerifyResponse:
-    if isinstance(event, Finding):
-        finding = admin_pb2.Finding(
-            kind=event.kind,
-            resource_id=event.resource_id,
-            message_id=event.message_id,
-            detail=event.detail,
-        )
-        return admin_pb2.VerifyResponse(finding=finding)
-    summary = admin_pb2.VerifySummary(
-        messages=event.messages, vectors=event.vectors, findings=event.findings
-    )
-    return admin_pb2.VerifyResponse(summary=summary)
+        """Findings and progress, then the summary."""
+        return verifying_calls.verify(self._engine, request, budget)
 
 
 def resident_bytes() -> int:

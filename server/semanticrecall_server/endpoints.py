@@ -190,13 +190,25 @@ ADMIN_UNARY = (
     UnaryMethod(
         "CreateSnapshot",
         admin_pb2.CreateSnapshotRequest,
-        lambda s, r, c: s.admin.create_snapshot(r, c),
+        lambda s, r, c: s.admin.saving.create(r, c),
         _admin,
     ),
     UnaryMethod(
         "ListSnapshots",
         admin_pb2.ListSnapshotsRequest,
-        lambda s, r, c: s.admin.not_there_yet(r, c),
+        lambda s, r, c: s.admin.saving.list(r, c),
+        _admin,
+    ),
+    UnaryMethod(
+        "DeleteSnapshot",
+        admin_pb2.DeleteSnapshotRequest,
+        lambda s, r, c: s.admin.saving.delete(r, c),
+        _admin,
+    ),
+    UnaryMethod(
+        "RestoreSnapshot",
+        admin_pb2.RestoreSnapshotRequest,
+        lambda s, r, c: s.admin.saving.restore(r, c),
         _admin,
     ),
 )

@@ -298,16 +298,6 @@ def test_a_compressed_bomb_is_refused(server: InProcessServer) -> None:
     serves_the_next_call(server)
 
 
-# ---- what is not there yet ----
-
-
-def test_a_list_of_snapshots_is_of_a_later_version(server: InProcessServer) -> None:
-    with pytest.raises(grpc.RpcError) as refused:
-        server.raw("AdminService", "ListSnapshots", b"")
-    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "not in this version" in (refused.value.details() or "")
-
-
 # ---- streams ----
 
 

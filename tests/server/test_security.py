@@ -70,7 +70,7 @@ def all_calls(server: InProcessServer, metadata: Any) -> Iterator[tuple[str, Any
             method,
             lambda m=method: list(getattr(server.admin, m)(good[m], timeout=20, metadata=metadata)),
         )
-    for method in ("CreateSnapshot", "ListSnapshots"):
+    for method in ("CreateSnapshot", "ListSnapshots", "DeleteSnapshot", "RestoreSnapshot"):
         yield (
             method,
             lambda m=method: server.channel.unary_unary(f"/semanticrecall.v1.AdminService/{m}")(
@@ -120,7 +120,10 @@ def test_a_good_token_lets_every_call_in(guarded: InProcessServer, token: str, s
         except grpc.RpcError as error:
             codes.add((name, error.code()))
     assert codes == {
-        ("ListSnapshots", grpc.StatusCode.UNIMPLEMENTED),
+        ("CreateSnapshot", grpc.StatusCode.UNAVAILABLE),  # this engine keeps none
+        ("DeleteSnapshot", grpc.StatusCode.INVALID_ARGUMENT),
+        ("ListSnapshots", grpc.StatusCode.UNAVAILABLE),
+        ("RestoreSnapshot", grpc.StatusCode.INVALID_ARGUMENT),
         ("unknown method", grpc.StatusCode.UNIMPLEMENTED),
     }
 

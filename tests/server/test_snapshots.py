@@ -64,8 +64,9 @@ def before(tmp_path: Path) -> dict[str, list[tuple[str, float]]]:
         server.wait_for("serving")
         stubs = Stubs(f"unix:{tmp_path}/s.sock")
         index(stubs)
-        made = stubs.admin.CreateSnapshot(admin_pb2.CreateSnapshotRequest(), timeout=60)
-        assert made.snapshot.messages == len(TEXTS)
+        images = admin_pb2.CreateSnapshotRequest(partitions_only=True)
+        made = stubs.admin.CreateSnapshot(images, timeout=60)
+        assert (made.snapshot.name, made.snapshot.vectors) == ("", len(TEXTS))
         assert made.snapshot.bytes > 0
         found = answers(stubs)
         stubs.close()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from semanticrecall_core.engine import ForgetReport, VerifyReport
+from semanticrecall_core.engine.verification import VerifyEvent
 from semanticrecall_core.types.recalling import (
     Excluded,
     GroupState,
@@ -289,6 +290,8 @@ class FakeEngine:
     def snapshot_failures(self) -> int:
         return 16
 
+    saving = None
+
     def create_snapshot(self, budget: CallBudget) -> SnapshotStats:
         self.on_call("create_snapshot", budget)
         return self.snapshot_stats()
@@ -312,8 +315,12 @@ class FakeEngine:
         return 0
 
     def verify(
-        self, resource_id: str | None, budget: CallBudget
-    ) -> Iterator[Finding | VerifyReport]:
+        self, resource_id: str | None, budget: CallBudget, *, repair: bool = False
+    ) -> Iterator[VerifyEvent]:
         self.on_call("verify", budget)
-        yield Finding("VECTOR_MISSING", "alice", "m1", "row 7")
-        yield VerifyReport(1, 2, 1)
+        yield VerifyProgress("messages", 1, 2)
+        yield Finding("VECTOR_MISSING", "alice", "m1", "row 7", repaired=repair)
+        yield VerifyReport(1, 2, 1, int(repair), 3, 4, 5, 6, 7)
+
+    def damaged(self) -> dict[str, int]:
+        return {"message": 1, "vector": 2, "words": 3, "page": 0}

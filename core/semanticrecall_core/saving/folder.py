@@ -1,0 +1,415 @@
+"""The folder of saved snapshots: made, listed, verified, rewritten, removed.
+
+  <folder>/FORGOTTEN                     ledger.py
+  <folder>/<name>/MANIFEST.json          manifest.py
+  <folder>/<name>/recall.db              the whole store (messages/saved_database.py)
+  <folder>/<name>/KEY                    where it is encrypted: the data key, wrapped (encryption)
+  <folder>/<name>.partial/               being made, or being removed; never looked at
+
+Invariants first:
+  - A snapshot is there under its name, whole and synced, or not at all: it is made under another
+    name, read back, and renamed. It is renamed before it is removed, too.
+  - Names are made here: time, revision and a random part, of [0-9A-Za-z-] only. What callers name
+    is compared with the names that are there; no path is ever made of it. Links are not followed.
+  - A snapshot is rewritten beside itself: `recall.db.new`, then `MANIFEST.json.new`, each synced,
+    then both are renamed. Where a process ends in between, the next one goes on from there: a
+    whole new manifest says that the new database is whole as well.
+  - What cannot be read is logged and left out; nothing here removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from ..types.errors import (
+    CorruptDataError,
+    NotFoundError,
+    ResourceExhaustedError,
+    SemanticRecallError,
+)
+from ..types.saving import (
+    ForgottenMessage,
+    RestoreCounts,
+    SavableStore,
+    SavedDatabases,
+    SavedSnapshot,
+)
+from ..types.values import CallBudget
+from . import files, manifest, reading
+from .ledger import LEDGER, Ledger
+from .manifest import DATABASE, MANIFEST, FileEntry, Manifest
+from .reading import KEY, KEY_BYTES_MAX
+
+PARTIAL = ".partial"
+NEW = ".new"
+FREE_BYTES_MIN = 16 << 20
+"""Left free on the disk of the snapshots: it may be that of the record."""
+
+_NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-r[0-9]{1,19}-[0-9a-f]{4}")
+_LOCK_STEP_S = 0.1
+_log = structlog.get_logger(__name__)
+
+
+class SavedSnapshots:
+    """The snapshots of one folder. Thread-safe; one is made, rewritten or restored at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        databases: SavedDatabases,
+        *,
+        program_version: str,
+        key_file: Path | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Nothing is read or made yet.
+
+        Args:
+            folder: made when it is first needed.
+            databases: knows what is in a database.
+            program_version: goes into manifests.
+            key_file: where the store has it (and is encrypted), it is copied to each snapshot.
+            clock: nanoseconds since 1970.
+        """
+        self._folder = folder
+        self._databases = databases
+        self._program_version = program_version
+        self._key_file = key_file
+        self._clock = clock
+        self._ledger = Ledger(folder)
+        self._working = threading.Lock()
+        self._swapping = threading.Lock()
+
+    # ---- what is there ----
+
+    def snapshots(self) -> tuple[SavedSnapshot, ...]:
+        """All that can be read, newest first; what is damaged or foreign is logged and left out."""
+        found = [each.snapshot(self._forgotten_count(each)) for each in self._manifests()]
+        return tuple(sorted(found, key=lambda s: (-s.create_time_ns, s.name)))
+
+    def verify(self, name: str, budget: CallBudget) -> SavedSnapshot:
+        """Read a snapshot, compare digests, SQLite's own check, and the checksum of every row.
+
+        Raises:
+            NotFoundError: no such name.
+            CorruptDataError: something does not agree.
+        """
+        found = self._named(name)
+        reading.verify(self._folder / found.name, found, self._databases, budget)
+        return found.snapshot(self._forgotten_count(found))
+
+    def holding(self) -> tuple[str, ...]:
+        """Names of snapshots whose files hold messages that were forgotten since, sorted."""
+        return tuple(sorted(each.name for each in self.snapshots() if each.forgotten))
+
+    # ---- making and removing ----
+
+    def create(self, store: SavableStore, index_identity: str, budget: CallBudget) -> SavedSnapshot:
+        """Save a store as it is at one revision, while calls go on.
+
+        Raises:
+            DeadlineExceededError, CancelledError: what was written is removed.
+            ResourceExhaustedError: DISK_FULL; what was written is removed.
+            UnavailableError: the disk failed, or the store is closed.
+        """
+        with self._one_at_a_time(budget):
+            self._clean()
+            self._require_room(store.size_bytes)
+            before = store.expect_snapshot()
+            made: Manifest | None = None
+            try:
+                made = self._create(store, index_identity, budget)
+            finally:
+                store.snapshot_made(max(before, made.state.last_seq) if made else before)
+        _log.info("snapshot_saved", snapshot=made.name, messages=made.state.messages)
+        return made.snapshot(0)
+
+    def _create(self, store: SavableStore, index_identity: str, budget: CallBudget) -> Manifest:
+        time_ns = self._clock()
+        suffix = secrets.token_hex(2)
+        with self._partial(f"{suffix}{PARTIAL}") as partial:
+            encrypted = self._with_key(partial)
+            store.save(partial / DATABASE, budget)
+            state = self._databases.state(partial / DATABASE)
+            found = Manifest(
+                name=f"{_time_name(time_ns)}-r{state.revision}-{suffix}",
+                create_time_ns=time_ns,
+                program_version=self._program_version,
+                state=state,
+                index_identity=index_identity,
+                encrypted=encrypted,
+                files={},
+            )
+            found = self._sealed(partial, found, budget)
+            files.write_new(partial / MANIFEST, manifest.encoded(found))
+            files.sync_folder(partial)
+            budget.check()
+            partial.rename(self._folder / found.name)
+            files.sync_folder(self._folder)
+        return found
+
+    def _with_key(self, partial: Path) -> bool:
+        """Copy the key, wrapped as it is; whether there is one."""
+        if self._key_file is None or not self._key_file.exists():
+            return False
+        files.write_new(partial / KEY, files.read_small(self._key_file, KEY_BYTES_MAX))
+        return True
+
+    def _sealed(self, partial: Path, made: Manifest, budget: CallBudget) -> Manifest:
+        """Sync the database and read it back."""
+        path = partial / DATABASE
+        files.sync_file(path)
+        entry = FileEntry(path.stat().st_size, files.digest_of(path, budget))
+        return replace(made, files={**made.files, DATABASE: entry})
+
+    def delete(self, name: str, budget: CallBudget) -> None:
+        """Remove a snapshot; NotFoundError where there is none of this name."""
+        with self._one_at_a_time(budget):
+            found = self._named(name)
+            going = self._folder / f"{found.name}{PARTIAL}"
+            with files.translated_errors(), self._swapping:
+                (self._folder / found.name).rename(going)
+                files.sync_folder(self._folder)
+                files.remove_folder(going)
+        _log.info("snapshot_deleted", snapshot=found.name)
+
+    def restore(self, name: str, store: SavableStore, budget: CallBudget) -> RestoreCounts:
+        """Fill an empty store with a snapshot that was verified; all or nothing.
+
+        Raises:
+            NotFoundError: no such name.
+            CorruptDataError: it is damaged, or the ledger is.
+            FailedPreconditionError: STORE_NOT_EMPTY, and others of `SavableStore.restore`.
+        """
+        with self._one_at_a_time(budget):
+            found = self._named(name)
+            store.require_empty()
+            reading.verify(self._folder / found.name, found, self._databases, budget)
+            left_out = self._forgotten_seqs(found)
+            return store.restore(self._folder / found.name / DATABASE, left_out, budget)
+
+    # ---- what was forgotten ----
+
+    def start(self, store: SavableStore) -> None:
+        """After a start: remove what was left half made, and bring the ledger up to date.
+
+        What fails is logged: a disk that is not there keeps nobody from serving.
+        """
+        try:
+            if self._folder.is_dir():
+                self._clean()
+            store.give_up_snapshot()
+            self._bring_up_to_date(store.forgotten())
+        except SemanticRecallError as error:
+            _log.error("snapshots_not_ready", reason=error.reason)
+
+    def forgotten(self, messages: Iterable[ForgottenMessage]) -> None:
+        """Write what was forgotten to the ledger and sync it, before the caller is answered.
+
+        Raises:
+            ResourceExhaustedError: DISK_FULL.
+            UnavailableError: the folder cannot be written.
+        """
+        listed = list(messages)
+        if listed:
+            self._make_folder()
+            self._ledger.add(listed)
+
+    def rewrite(self, budget: CallBudget) -> tuple[str, ...]:
+        """Write those that hold what was forgotten anew without it; returns their names.
+
+        Raises:
+            DeadlineExceededError, CancelledError: some are not rewritten yet.
+            ResourceExhaustedError, UnavailableError, CorruptDataError: the same.
+        """
+        rewritten: list[str] = []
+        with self._one_at_a_time(budget):
+            if self._folder.is_dir():
+                self._clean()
+            for found in self._manifests():
+                seqs = self._forgotten_seqs(found)
+                path = self._folder / found.name
+                if seqs and self._databases.count_of(path / DATABASE, seqs):
+                    self._rewrite(found, seqs, budget)
+                    rewritten.append(found.name)
+        if rewritten:
+            _log.info("snapshots_rewritten", snapshots=len(rewritten))
+        return tuple(rewritten)
+
+    def _rewrite(self, found: Manifest, seqs: list[int], budget: CallBudget) -> None:
+        folder = self._folder / found.name
+        new = folder / f"{DATABASE}{NEW}"
+        self._require_room(2 * found.files[DATABASE].bytes)
+        try:
+            with files.translated_errors():
+                state = self._databases.rewrite(folder / DATABASE, new, seqs, budget)
+                files.sync_file(new)
+                entry = FileEntry(new.stat().st_size, files.digest_of(new, budget))
+                again = replace(found, state=state, files={**found.files, DATABASE: entry})
+                files.write_new(folder / f"{MANIFEST}{NEW}", manifest.encoded(again))
+                files.sync_folder(folder)
+        except BaseException:
+            _go_on_rewriting(folder)
+            raise
+        with self._swapping:
+            _go_on_rewriting(folder)
+
+    def _bring_up_to_date(self, messages: Sequence[ForgottenMessage]) -> None:
+        """Add what the ledger lacks."""
+        store_ids = {message.store_id for message in messages}
+        known = {
+            (each.store_id, seq): each.revision
+            for store_id in store_ids
+            for each in self._ledger.ranges(store_id)
+            for seq in range(each.first_seq, each.last_seq + 1)
+        }
+        self.forgotten(m for m in messages if known.get(m[:2], -1) < m.revision)
+
+    def _forgotten_seqs(self, found: Manifest) -> list[int]:
+        return reading.forgotten_seqs(self._ledger, found.state)
+
+    def _forgotten_count(self, found: Manifest) -> int:
+        """How many of these its files still hold; where that cannot be told, all of them."""
+        try:
+            seqs = self._forgotten_seqs(found)
+        except SemanticRecallError as error:
+            _log.error("snapshots_ledger_unreadable", reason=error.reason)
+            return 0
+        if not seqs:
+            return 0
+        try:
+            return self._databases.count_of(self._folder / found.name / DATABASE, seqs)
+        except SemanticRecallError as error:
+            _log.error("snapshot_unreadable", snapshot=found.name, reason=error.reason)
+            return len(seqs)
+
+    # ---- files ----
+
+    def _manifests(self) -> list[Manifest]:
+        """Of all snapshots whose files are there in the right size, by name."""
+        with files.translated_errors():
+            try:
+                names = sorted(os.listdir(self._folder))
+            except FileNotFoundError:
+                return []
+        found: list[Manifest] = []
+        for name in names:
+            if name == LEDGER or name.endswith(PARTIAL):
+                continue
+            try:
+                found.append(self._manifest(name))
+            except SemanticRecallError as error:
+                _log.warning("snapshot_left_out", reason=error.reason)
+        return found
+
+    def _manifest(self, name: str) -> Manifest:
+        path = self._folder / name
+        if not _NAME.fullmatch(name) or path.is_symlink() or not path.is_dir():
+            raise CorruptDataError("no snapshot", reason="FOREIGN_FILE")
+        with self._swapping:
+            return reading.manifest_of(path, name)
+
+    def _named(self, name: str) -> Manifest:
+        for found in self._manifests():
+            if found.name == name:
+                return found
+        raise NotFoundError("there is no snapshot of this name; ListSnapshots gives the names")
+
+    @contextmanager
+    def _partial(self, name: str) -> Generator[Path]:
+        """A folder to write to, which is removed where it was not renamed."""
+        path = self._folder / name
+        with files.translated_errors():
+            path.mkdir(mode=0o700)
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(held, fcntl.LOCK_SH)  # others that share the folder let it be
+                yield path
+            finally:
+                files.remove_folder(path)
+                os.close(held)
+
+    def _clean(self) -> None:
+        """Make the folder, remove what processes left that ended, go on with their rewriting."""
+        self._make_folder()
+        with files.translated_errors():
+            for name in os.listdir(self._folder):
+                path = self._folder / name
+                if name.endswith(PARTIAL) and not _is_held(path):
+                    files.remove_folder(path)
+                    _log.warning("snapshot_leftover_removed")
+                elif _NAME.fullmatch(name) and path.is_dir() and not path.is_symlink():
+                    with self._swapping:
+                        _go_on_rewriting(path)
+
+    def _make_folder(self) -> None:
+        with files.translated_errors():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _require_room(self, size_bytes: int) -> None:
+        with files.translated_errors():
+            free = shutil.disk_usage(self._folder).free
+        if free < size_bytes + FREE_BYTES_MIN:
+            raise ResourceExhaustedError(
+                "the disk of the snapshots has no room for one more; delete some, or choose another"
+                " disk with --snapshots-dir",
+                reason="DISK_FULL",
+            )
+
+    @contextmanager
+    def _one_at_a_time(self, budget: CallBudget) -> Generator[None]:
+        while not self._working.acquire(timeout=min(_LOCK_STEP_S, budget.remaining())):
+            budget.check()
+        try:
+            budget.check()
+            yield
+        finally:
+            self._working.release()
+
+
+def _go_on_rewriting(folder: Path) -> None:
+    """Put what is whole into its place, remove what is not."""
+    database, listed = folder / f"{DATABASE}{NEW}", folder / f"{MANIFEST}{NEW}"
+    if listed.is_file():
+        try:
+            manifest.decoded(files.read_small(listed, manifest.MANIFEST_BYTES_MAX))
+        except CorruptDataError:
+            pass
+        else:
+            if database.exists():
+                database.rename(folder / DATABASE)
+            listed.rename(folder / MANIFEST)
+            files.sync_folder(folder)
+    for path in folder.glob(f"*{NEW}*"):
+        path.unlink()
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a process is at work in a folder."""
+    if path.is_symlink() or not path.is_dir():
+        return False
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _time_name(time_ns: int) -> str:
+    return f"{datetime.fromtimestamp(time_ns // 1_000_000_000, UTC):%Y%m%dT%H%M%SZ}"
