@@ -12,11 +12,13 @@ from dataclasses import replace
 from importlib import metadata
 
 from semanticrecall.v1 import admin_pb2
-from semanticrecall_core.engine import Engine, VerifyReport
-from semanticrecall_core.types.values import CallBudget, Finding, ListQuery
+from semanticrecall_core.engine import Engine
+from semanticrecall_core.types.values import CallBudget, ListQuery
 
 from . import answers, verifying_calls
 from .checks import Violations
+from .given_vectors import ExportedVectors
+from .purging_calls import PurgingCalls
 from .saving_calls import SavingCalls
 from .service import Call, require_resource
 
@@ -36,6 +38,7 @@ class AdminService:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.saving = SavingCalls(engine)
+        self.purging = PurgingCalls(engine)
         self._since = time.monotonic()
         self._version = server_version()
 
@@ -65,6 +68,7 @@ class AdminService:
             response.disk_bytes = stats.disk_bytes
             response.damaged = sum(engine.damaged().values())
             response.resident_bytes = resident_bytes()
+            self.purging.fill_stats(response)
             response.partitions_loaded = engine.partitions_loaded()
             response.lexical_partitions_loaded = engine.lexical_partitions_loaded()
             response.lexical_bytes = engine.lexical_bytes()
@@ -93,21 +97,27 @@ class AdminService:
         """Every message of one resource by (create_time, arrival), in batches."""
         require_resource(request.resource_id)
         query: ListQuery | None = ListQuery(request.resource_id, None, EXPORT_READ_FIRST)
+        vectors = (
+            ExportedVectors(self._engine, request.resource_id) if request.with_vectors else None
+        )
         while query is not None:
             budget.check()
-            batch, query = self._export_batch(query)
+            batch, query = self._export_batch(query, vectors)
             yield batch
 
-    def _export_batch(self, query: ListQuery) -> tuple[list[bytes], ListQuery | None]:
+    def _export_batch(
+        self, query: ListQuery, vectors: ExportedVectors | None
+    ) -> tuple[list[bytes], ListQuery | None]:
         """Encoded messages up to about EXPORT_BATCH_BYTES, and where to go on, None at the end.
 
         Messages that were read and did not fit are read again: nothing but the batch is kept.
         """
         rows = self._engine.list_messages(query)
+        with_vectors = {} if vectors is None else vectors.of(rows)
         batch: list[bytes] = []
         size = 0
         for row in rows:
-            response = admin_pb2.ExportResponse()
+            response = admin_pb2.ExportResponse(vectors=with_vectors.get(row.seq))
             answers.fill_message(response.message, row)
             batch.append(response.SerializeToString())
             size += len(batch[-1])

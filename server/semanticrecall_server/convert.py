@@ -167,7 +167,8 @@ def _message_range(
 
 
 def time_range(
-    v: Violations, request: recall_pb2.RecallRequest | recall_pb2.ListMessagesRequest
+    v: Violations,
+    request: recall_pb2.RecallRequest | recall_pb2.ListMessagesRequest | recall_pb2.ForgetCondition,
 ) -> tuple[int | None, int | None]:
     """The half-open interval of `create_time_from` and `create_time_to`."""
     begin = end = None
@@ -383,7 +384,7 @@ def forget_target(request: recall_pb2.ForgetRequest, limits: RequestLimits) -> F
     kind = request.WhichOneof("target")
     target = ForgetTarget(everything=True)
     if kind is None:
-        v.add("target", "is required: message_ids, thread_id, everything or create_time_before")
+        v.add("target", "is required: one of the kinds of target")
     elif kind == "message_ids":
         ids = request.message_ids.ids
         v.identifiers("message_ids.ids", ids, 1, limits.exclude_ids_max)

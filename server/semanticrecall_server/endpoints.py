@@ -22,6 +22,7 @@ from semanticrecall_core.types.values import CallBudget
 
 from .answers import Clock
 from .errors import AnswerTooLargeError, abort, known_error, status_code
+from .forgetting_calls import takes_long
 from .gate import Gate, Kind, Services, Unread
 from .lanes import Lane
 from .logs import Logger
@@ -141,6 +142,11 @@ def _writes(lanes: Lanes, raw: bytes) -> Lane:
     return lanes.index
 
 
+def _forgets(lanes: Lanes, raw: bytes) -> Lane:
+    is_long = len(raw) <= SMALL_REQUEST_BYTES and takes_long(raw)
+    return lanes.admin if is_long else lanes.index
+
+
 def _admin(lanes: Lanes, raw: bytes) -> Lane:
     del raw
     return lanes.admin
@@ -154,7 +160,9 @@ INDEX = UnaryMethod("Index", recall_pb2.IndexRequest, lambda s, r, c: s.recall.i
 RECALL_UNARY = (
     RECALL,
     INDEX,
-    UnaryMethod("Forget", recall_pb2.ForgetRequest, lambda s, r, c: s.recall.forget(r, c), _writes),
+    UnaryMethod(
+        "Forget", recall_pb2.ForgetRequest, lambda s, r, c: s.recall.forget(r, c), _forgets
+    ),
     UnaryMethod(
         "ListMessages",
         recall_pb2.ListMessagesRequest,
@@ -210,6 +218,9 @@ ADMIN_UNARY = (
         admin_pb2.RestoreSnapshotRequest,
         lambda s, r, c: s.admin.saving.restore(r, c),
         _admin,
+    ),
+    UnaryMethod(
+        "Purge", admin_pb2.PurgeRequest, lambda s, r, c: s.admin.purging.purge(r, c), _admin
     ),
 )
 

@@ -6,7 +6,8 @@ Apart from `assembly`, which binds addresses before FAISS and the rest are impor
 from __future__ import annotations
 
 from semanticrecall_core.embedding.threads import worker_threads
-from semanticrecall_core.engine import Engine, EngineLimits
+from semanticrecall_core.encryption import Purpose
+from semanticrecall_core.engine import Engine, EngineLimits, PurgePlan, RetentionPlan
 from semanticrecall_core.engine.partition_loading import ImageForm, PartitionLoader
 from semanticrecall_core.engine.snapshotting import SnapshotPlan, Snapshotting
 from semanticrecall_core.lexical.analysis import Analyser
@@ -20,6 +21,8 @@ from semanticrecall_core.vectors import FaissVectorIndex
 
 from .assembly import SNAPSHOTS
 from .config import Settings
+from .config_storage import DAY_MS
+from .encryption_keys import data_key
 from .memory_limit import cache_bytes, lexical_bytes, partitions_bytes_default
 from .message_codec import ProtobufMessages
 from .setting_kinds import Memory
@@ -35,10 +38,12 @@ QUIET_INTERVALS = 5
 
 def open_store(settings: Settings, claim: DataDirectory, embedder: Embedder) -> SqliteMessageStore:
     """The record of a claimed directory, for this embedder's vectors; it takes the claim over."""
+    found = data_key(settings)
     options = StoreOptions(
         allow_shared_file_system=settings.allow_network_filesystem,
         accept_loss=settings.accept_loss,
         reader_cache_kib=cache_bytes(settings, READER_CACHE_KIB),
+        key=None if found is None else found.subkey(Purpose.RECORD),
     )
     return SqliteMessageStore(
         claim,
@@ -83,5 +88,11 @@ def make_engine(settings: Settings, store: MessageStore, embedder: Embedder) -> 
         partitions_bytes_max=bytes_max,
         lexical_bytes_max=words_bytes_max,
         cores=worker_threads(),
+        purging=PurgePlan(settings.purge_interval_ms / 1000),
+        retention=RetentionPlan(
+            age_ns=round(settings.retention_age_days_max * DAY_MS) * 10**6,
+            messages_max=settings.retention_messages_max,
+            interval_s=settings.retention_interval_ms / 1000,
+        ),
     )
     return Engine(store, embedder, index, limits, snapshotting, lexical)

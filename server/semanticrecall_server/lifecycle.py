@@ -42,6 +42,7 @@ from .observability import (
     bytes_in,
     engine_readings,
 )
+from .purging_calls import purging_readings
 from .security import TokenInterceptor, load_credentials, load_tokens
 from .service import RecallService
 from .streams import (
@@ -357,7 +358,9 @@ class Sidecar:
             Reading("ready", "1 while calls are answered.", float(self.is_ready())),
             Reading("disk_bytes", DISK_BYTES_HELP, bytes_in(self._settings.data_dir)),
         ]
-        return found + (engine_readings(self._engine) if self._engine else [])
+        if self._engine is None:
+            return found
+        return [*found, *engine_readings(self._engine), *purging_readings(self._engine)]
 
     # ---- stop ----
 

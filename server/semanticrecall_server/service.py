@@ -27,12 +27,13 @@ from semanticrecall_core.types.values import (
     StoredMessage,
 )
 
-from . import answers, convert
+from . import answers, convert, forgetting_calls
 from .answer_cache import AnswerCache, AnswerCacheStats, request_key
 from .answers import Clock, microseconds
 from .checks import PAGE_TOKEN_BYTES_MAX, Violations
 from .convert import RequestLimits
 from .errors import AnswerTooLargeError
+from .given_vectors import given_vectors
 from .page_tokens import PageTokens
 
 PAGE_READ_MESSAGES = 128
@@ -175,6 +176,9 @@ class RecallService:
     ) -> recall_pb2.IndexResponse | Later:
         """Store messages and make them searchable."""
         batch = convert.index_batch(request, self._limits)
+        given = None
+        if request.vectors:
+            batch, given = given_vectors(request, batch, self._engine.vectors.form)
         call.budget.check()
 
         def answered(answer: IndexAnswer) -> recall_pb2.IndexResponse:
@@ -184,7 +188,9 @@ class RecallService:
 
         if not batch.drafts:
             return answered(IndexAnswer((), "", 0, 0, 0))
-        ticket = self._engine.begin_index(batch.resource_id, batch.drafts, batch.wait, call.budget)
+        ticket = self._engine.begin_index(
+            batch.resource_id, batch.drafts, batch.wait, call.budget, given
+        )
         if ticket.ready.done():
             return answered(ticket.answer())
         return Later(
@@ -193,15 +199,12 @@ class RecallService:
 
     def forget(self, request: recall_pb2.ForgetRequest, call: Call) -> recall_pb2.ForgetResponse:
         """Remove messages from every answer."""
-        target = convert.forget_target(request, self._limits)
+        target = forgetting_calls.checked_target(request, self._limits)
         call.budget.check()
-        report = self._engine.forget(request.resource_id, target)
-        return recall_pb2.ForgetResponse(
-            messages=report.messages,
-            vectors=report.vectors,
-            threads=report.threads,
-            cache_entries=report.cache_entries,
+        report = self._engine.forget(
+            request.resource_id, target, call.budget, purge=request.purge
         )
+        return forgetting_calls.forget_response(report)
 
     def list_messages(
         self, request: recall_pb2.ListMessagesRequest, call: Call

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from semanticrecall_core.engine import ForgetReport, VerifyReport
+from semanticrecall_core.engine import ForgetReport, PurgeReport, VerifyReport
 from semanticrecall_core.engine.verification import VerifyEvent
 from semanticrecall_core.types.recalling import (
     Excluded,
@@ -28,6 +28,7 @@ from semanticrecall_core.types.recalling import (
 )
 from semanticrecall_core.types.stats import (
     CacheStats,
+    PurgeStats,
     SchedulerStats,
     SnapshotStats,
     StoreStats,
@@ -48,6 +49,7 @@ from semanticrecall_core.types.values import (
     ThreadSummary,
     Wait,
 )
+from semanticrecall_core.types.verifying import VerifyProgress
 from support.stored_messages import stored
 
 MESSAGE = stored(
@@ -85,6 +87,8 @@ HIT = Hit(
 
 BY_WORDS = Hit(seq=8, revision=10, relevance=-0.5, cosine=None, lexical_rank=1, bm25=1.5)
 TOKEN = "1.x.y.9"
+PURGE_DUE_NS = 1_800_000_000_123_456_789
+HOLDING = "20260101T000000Z-7-abcdef"
 
 
 @dataclass(slots=True)
@@ -214,8 +218,14 @@ class FakeEngine:
         return RecallAnswer((hit, neighbour, by_words), "context", info, self.excluded)
 
     def begin_index(
-        self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
+        self,
+        resource_id: str,
+        drafts: Sequence[MessageDraft],
+        wait: Wait,
+        budget: CallBudget,
+        given: GivenVectors | None = None,
     ) -> FakeTicket:
+        self.given.append(given)
         self.drafts.extend(drafts)
         self.waits.append(wait)
         self.on_call("index", budget)
@@ -228,10 +238,32 @@ class FakeEngine:
         follow(self.embedding, readable)
         return readable
 
-    def forget(self, resource_id: str, target: ForgetTarget) -> ForgetReport:
+    def forget(
+        self,
+        resource_id: str,
+        target: ForgetTarget,
+        budget: CallBudget,
+        *,
+        purge: bool = False,
+    ) -> ForgetReport:
         self.targets.append(target)
-        self.on_call("forget", CallBudget.of_seconds(60))
-        return ForgetReport(1, 2, 3, 4)
+        self.on_call("forget", budget)
+        due = None if purge else PURGE_DUE_NS
+        holding = () if purge else (HOLDING,)
+        return ForgetReport(1, 2, 3, 4, purge, due, holding)
+
+    def purge(self, budget: CallBudget) -> PurgeReport:
+        self.on_call("purge", budget)
+        return PurgeReport(11, (HOLDING,))
+
+    def purge_stats(self) -> PurgeStats:
+        return PurgeStats(5, 6, True)
+
+    def expired(self) -> int:
+        return 7
+
+    def retention_failures(self) -> int:
+        return 8
 
     def list_messages(self, query: ListQuery) -> list[StoredMessage]:
         self.lists.append(query)

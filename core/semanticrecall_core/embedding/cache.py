@@ -167,6 +167,13 @@ class VectorCache:
             self._drop(self._names_of(prefix))
         return len(gone)
 
+    def erase_forgotten(self) -> bool:
+        """Free the file of what was forgotten, log and free pages included.
+
+        False where a reader is in the way. Raises UnavailableError where the disk fails.
+        """
+        return self._disk is None or self._disk.erase_forgotten()
+
     def stats(self) -> CacheStats:
         """State and counters since the start."""
         disk = FileStats() if self._disk is None else self._disk.stats()

@@ -117,6 +117,7 @@ class CacheFile:
         self._spoilt = False
         self._closed = False
         self._remains = False
+        self._erased = True  # what a process erased that has ended may not have left the file yet
         self._paused_until: float | None = None
         self._batch = 0
         self._entries = 0
@@ -306,6 +307,7 @@ class CacheFile:
                             gone.add(entry_name(owner, key))
                     self._writer.pragma("synchronous", "NORMAL")
                     self._entries -= len(gone)
+                    self._erased = self._erased or bool(gone)
                 except FILE_FAULTS:
                     self._begin_anew("NOT_ERASABLE")
             if self._remains:
@@ -315,15 +317,41 @@ class CacheFile:
     def checkpoint(self) -> bool:
         """Write the log into the database and empty it; False where a reader is in the way."""
         with self._lock:
-            if self._writer is None:
-                return True
-            try:
-                self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            except (apsw.BusyError, apsw.LockedError):
-                return False
-            except (apsw.Error, OSError) as error:
-                self._failed(error)
+            return self._empty_log()
+
+    def _empty_log(self) -> bool:
+        if self._writer is None:
             return True
+        try:
+            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.BusyError, apsw.LockedError):
+            return False
+        except (apsw.Error, OSError) as error:
+            self._failed(error)
+        return True
+
+    def erase_forgotten(self) -> bool:
+        """Leave nothing of erased entries in the file or its log; False if a reader is in the way.
+
+        What is overwritten in a page may have left a copy of itself where the page's rows lay
+        before: so the file is written anew if anything was erased since that was done last.
+        Raises UnavailableError where the disk fails.
+        """
+        with self._lock:
+            if self._remains:
+                self._begin_anew("DAMAGED")
+            if self._writer is not None and self._erased:
+                try:
+                    self._writer.execute("VACUUM")
+                except (apsw.BusyError, apsw.LockedError):
+                    return False
+                except FILE_FAULTS:
+                    self._begin_anew("NOT_ERASABLE")
+            if self._remains:
+                raise UnavailableError("the file of cached embeddings cannot be erased")
+            emptied = self._empty_log()
+            self._erased = self._erased and not emptied
+            return emptied
 
     # ---- state ----
 

@@ -227,6 +227,10 @@ class OnnxEmbedder:
         """Drop all that is cached for the owner; returns how many entries."""
         return self._cache.forget_owner(owner)
 
+    def erase_forgotten(self) -> bool:
+        """Free the cache's file of what was forgotten; False where a reader is in the way."""
+        return self._cache.erase_forgotten()
+
     def cache_stats(self) -> CacheStats:
         """State of the cache."""
         return self._cache.stats()

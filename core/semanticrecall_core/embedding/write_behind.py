@@ -104,6 +104,11 @@ class WriteBehind:
         self._want_checkpoint()
         return gone
 
+    def erase_forgotten(self) -> bool:
+        """As `CacheFile.erase_forgotten`, while nothing is written."""
+        with self._writing:
+            return self._file.erase_forgotten()
+
     def flush(self) -> None:
         """Write all that is queued, on this thread, and empty the log."""
         self._write(with_uses=True)

@@ -57,6 +57,7 @@ class Change(Generic[T]):
         lexical_notices: what each lexical listener is told, in order.
         resources: those that changed; each listener is told of them after all notices.
         next_operation: queued once this one is on disk; nobody waits for it.
+        committed: called once this one is on disk, before anybody is told of later ones.
     """
 
     result: T
@@ -65,6 +66,7 @@ class Change(Generic[T]):
     lexical_notices: tuple[LexicalNotice, ...] = ()
     resources: tuple[str, ...] = ()
     next_operation: Callable[[apsw.Connection, int], Change[None]] | None = None
+    committed: Callable[[], None] | None = None
 
 
 Operation = Callable[[apsw.Connection, int], Change[T]]
@@ -107,6 +109,10 @@ class Journal(Protocol):
         """Housekeeping after `idle_s` without work; returns when to be called again."""
         ...
 
+    def empty_log(self) -> bool:
+        """Copy the log into the file and cut it to nothing; False where a reader is in the way."""
+        ...
+
     def close(self) -> None:
         """Close the database."""
         ...
@@ -124,6 +130,7 @@ class _Job:
     """One caller's operation on its way."""
 
     __slots__ = (
+        "alone",
         "answered",
         "budget",
         "bytes",
@@ -145,6 +152,7 @@ class _Job:
         self.budget = budget
         self.bytes = size_bytes
         self.frees_space = frees_space
+        self.alone: Callable[[], object] | None = None
         self.change: Change[object] | None = None
         self.error: BaseException | None = None
         self.finished = False
@@ -237,6 +245,20 @@ class GroupCommit:
         except SemanticRecallError:
             _log.warning("store_repair_dropped")
 
+    def empty_log(self) -> bool:
+        """Copy the log into the file and cut it to nothing, between two transactions.
+
+        False where a reader is in the way. Raises UnavailableError where the database cannot be
+        used now, and as `submit`.
+        """
+        job = _Job(_no_operation, None, 0, False)
+        job.alone = self._journal.empty_log
+        self._enqueue(job)
+        job.answered.acquire()
+        if job.error is not None:
+            raise job.error
+        return bool(cast("Change[object]", job.change).result)
+
     def close(self) -> None:
         """Finish what was accepted, refuse more, end the thread. Safe to call twice."""
         with self._mutex:
@@ -298,6 +320,8 @@ class GroupCommit:
             while self._queue and len(batch) < _BATCH_OPERATIONS_MAX:
                 if batch and total + self._queue[0].bytes > _BATCH_BYTES_MAX:
                     break
+                if batch and (self._queue[0].alone or batch[0].alone):
+                    break
                 job = self._queue.popleft()
                 total += job.bytes
                 batch.append(job)
@@ -316,6 +340,9 @@ class GroupCommit:
 
     def _process(self, batch: Sequence[_Job], *, room_made: bool = False) -> None:
         """Commit a batch and answer every caller in it."""
+        if batch[0].alone is not None:
+            _perform_alone(batch[0], batch[0].alone)
+            return
         try:
             self._transact(batch)
         except apsw.FullError as error:
@@ -388,8 +415,24 @@ class GroupCommit:
         for resource_id in job.change.resources:
             for listener in self._listeners:
                 listener.resource_changed(resource_id)
+        if job.change.committed is not None:
+            job.change.committed()
         if job.change.next_operation is not None:
             self.post(job.change.next_operation)
+
+
+def _no_operation(_connection: apsw.Connection, _revision: int) -> Change[object]:
+    return Change(None, changed=False)
+
+
+def _perform_alone(job: _Job, work: Callable[[], object]) -> None:
+    """Do what needs the database for itself, outside of transactions."""
+    try:
+        job.change = Change(work(), changed=False)
+    except SemanticRecallError as error:
+        job.fail(error)
+    else:
+        job.answer()
 
 
 def _fail_all(jobs: Sequence[_Job], error: SemanticRecallError) -> None:

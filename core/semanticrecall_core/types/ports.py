@@ -5,10 +5,12 @@ One contract suite per port runs over every implementation (`tests/contract`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from .erasing import ErasableStore
 from .filters import Filter
+from .generations import GenerationStore
 from .lexical import LexicalListener, LexicalRows
 from .stats import (
     CacheStats,
@@ -23,9 +25,6 @@ from .values import (
     CosineRows,
     EmbeddedText,
     EmbedRole,
-    Finding,
-    ForgetOutcome,
-    ForgetTarget,
     ListQuery,
     MessageDraft,
     PartitionImage,
@@ -38,6 +37,7 @@ from .values import (
     VectorQuery,
     VectorRecord,
 )
+from .verifying import ImageCheck, RecordCare
 from .windows import GroupQuery, GroupRows, MatchingRows, WindowQuery, WindowRows
 
 if TYPE_CHECKING:
@@ -91,13 +91,14 @@ class MessageCodec(Protocol):
         ...
 
 
-class MessageStore(Protocol):
+class MessageStore(ErasableStore, GenerationStore, Protocol):
     """Keeps every message durably. Thread-safe. Reads never wait for writes.
 
     Every method that changes something returns after the change is on disk (or raises, and then
     nothing has changed). Raises ResourceExhaustedError (reason DISK_FULL) on a full disk,
-    UnavailableError after a failed sync until the store is reopened, CorruptDataError for a row
-    that does not match its checksum.
+    UnavailableError after a failed sync until the store is reopened, CorruptDataError for what
+    cannot be read. A message that does not match its checksum is left out of every answer, logged
+    and counted (`care.counts`); where it was asked for by its id, CorruptDataError.
     """
 
     @property
@@ -146,8 +147,13 @@ class MessageStore(Protocol):
         """
         ...
 
-    def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
-        """Store vectors whose row still has that revision and resource; False for the others."""
+    def put_vectors(
+        self, records: Sequence[VectorRecord], generation: str | None = None
+    ) -> list[bool]:
+        """Store vectors whose row still has that revision and resource; False for the others.
+
+        All are False if their generation (None: that of now) is not the one searched any more.
+        """
         ...
 
     def pending(self, after_seq: int, limit: int) -> list[PendingRow]:
@@ -229,10 +235,6 @@ class MessageStore(Protocol):
         """
         ...
 
-    def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
-        """Remove messages, their vectors and threads that are empty then."""
-        ...
-
     def recent_resources(self, limit: int) -> list[str]:
         """Resources by the time of their newest message, newest first."""
         ...
@@ -241,13 +243,15 @@ class MessageStore(Protocol):
         """Counts of one resource or of all."""
         ...
 
-    def verify(
-        self, resource_id: str | None, budget: CallBudget | None = None
-    ) -> Iterator[Finding]:
-        """Read everything, compare checksums and references, yield what does not agree.
+    @property
+    def care(self) -> RecordCare:
+        """Verifies the record and mends it."""
+        ...
 
-        Where nothing is found too: raises DeadlineExceededError or CancelledError soon after the
-        budget is over. None: no limit.
+    def tell_requeued(self, listener: Callable[[list[PendingRow]], None]) -> None:
+        """Tell of messages whose vectors were found damaged when they were read, and are gone.
+
+        Called on the record's writer thread: it must be quick.
         """
         ...
 
@@ -352,6 +356,13 @@ class Embedder(Protocol):
         """Let go of files, what is to be kept on disk written. Nothing is embedded afterwards."""
         ...
 
+    def erase_forgotten(self) -> bool:
+        """Free the cache's files of what was forgotten; False where a reader is in the way.
+
+        Raises UnavailableError where the disk fails.
+        """
+        ...
+
     def cache_stats(self) -> CacheStats:
         """State of the cache."""
         ...
@@ -393,6 +404,10 @@ class VectorIndex(CommitListener, Protocol):
 
     def partition_rows(self, resource_id: str) -> PartitionRows:
         """What the partition holds now, by (seq, chunk); for Verify."""
+        ...
+
+    def resources_loaded(self) -> list[str]:
+        """The resources whose partitions are in memory."""
         ...
 
     def partitions_loaded(self) -> int:
@@ -450,6 +465,13 @@ class SnapshotStore(Protocol):
 
     def resources(self) -> dict[str, int]:
         """The resources that have an image, and its rows."""
+        ...
+
+    def examine(self, resource_id: str | None) -> Iterator[ImageCheck]:
+        """Read and verify every image that is on the disk, of one resource or of all; for Verify.
+
+        Also those that were found damaged before. Changes nothing.
+        """
         ...
 
     def take_moved(self) -> list[str]:

@@ -74,6 +74,20 @@ class SchedulerStats:
 
 
 @dataclass(frozen=True, slots=True)
+class PurgeStats:
+    """What purges did since the start.
+
+    Attributes:
+        runs, failures: that ended well, and those that did not and are tried again.
+        pending: something that was forgotten may still be in the files.
+    """
+
+    runs: int
+    failures: int
+    pending: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStats:
     """Counts of the record; of one resource, or (with disk_bytes, resources) of all."""
 

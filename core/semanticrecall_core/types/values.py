@@ -135,12 +135,12 @@ class AppendOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row whose text waits to be embedded."""
+    """A row whose text waits to be embedded; None where the text was not read."""
 
     resource_id: str
     seq: int
     revision: int
-    text: str
+    text: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,13 +303,44 @@ class EmbeddedText:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetCondition:
+    """Which messages of a resource: those that meet all that is set; at least one is.
+
+    Attributes:
+        thread_id: of this thread; None is all.
+        authors: by one of these, compared by equality; empty is all.
+        time_from_ns, time_to_ns: half-open interval of create_time; None is open.
+        roles: of one of these; empty is all.
+    """
+
+    thread_id: str | None = None
+    authors: frozenset[str] = frozenset()
+    time_from_ns: int | None = None
+    time_to_ns: int | None = None
+    roles: frozenset[Role] = frozenset()
+
+    @property
+    def picks(self) -> bool:
+        """Whether single messages must be looked at: no index leads to exactly these."""
+        return bool(self.authors or self.roles)
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetTarget:
-    """What to forget; exactly one attribute is set."""
+    """What to forget; exactly one attribute is set, beside `changed_after`.
+
+    Attributes:
+        rows: (seq, revision) of messages; one that has changed since is not meant.
+        changed_after: with a condition: only messages that changed after this revision.
+    """
 
     message_ids: tuple[str, ...] | None = None
     thread_id: str | None = None
     everything: bool = False
     create_time_before_ns: int | None = None
+    condition: ForgetCondition | None = None
+    rows: tuple[tuple[int, int], ...] | None = None
+    changed_after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +349,9 @@ class ForgetOutcome:
 
     Attributes:
         texts_left_out: there were more texts than those in `texts`.
+        more: there may be more messages to remove; call again.
+        revision: of the change; 0 where nothing was removed.
+        in_snapshots: those of `seqs` that saved snapshots may hold.
     """
 
     seqs: tuple[int, ...]
@@ -325,6 +359,42 @@ class ForgetOutcome:
     threads: int
     texts: tuple[str, ...] = field(repr=False, default=())
     texts_left_out: bool = False
+    more: bool = False
+    revision: int = 0
+    in_snapshots: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowsToForget:
+    """A page of a search for what a condition names.
+
+    Attributes:
+        rows: (seq, revision) of those found.
+        revision: the record's, as the page saw it.
+        after: where the next page begins; None after the last.
+    """
+
+    rows: tuple[tuple[int, int], ...]
+    revision: int
+    after: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeState:
+    """How far the files have been freed of what was forgotten.
+
+    Attributes:
+        forgotten_revision: that of the last change that removed messages.
+        erased_revision: what was removed up to there has left the files.
+    """
+
+    forgotten_revision: int
+    erased_revision: int
+
+    @property
+    def pending(self) -> bool:
+        """Something that was forgotten may still be in the files."""
+        return self.erased_revision < self.forgotten_revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,9 +447,14 @@ class IndexAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that Verify found not to agree. Never holds message text."""
+    """Something that Verify found not to agree. Never holds message text.
+
+    Attributes:
+        repaired: it was mended, or what is lost was set aside.
+    """
 
     kind: str
     resource_id: str
     message_id: str
     detail: str
+    repaired: bool = False

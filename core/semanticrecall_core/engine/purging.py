@@ -1,0 +1,211 @@
+"""Purge: what was forgotten leaves the files as well.
+
+A Forget makes messages unreachable and overwrites them in the database. Until the database's log
+was emptied, the log has them still, and so have snapshots that were saved before. A purge empties
+the log of the record and that of the cache, and has those snapshots rewritten; then it is noted in
+the record up to which change that is true.
+
+One thread of the lowest priority. It purges when it is asked to, and by itself so that the bytes of
+a Forget are gone `PurgePlan.interval_s` after it. What a process forgot that ended before its purge
+is purged after the next start.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import structlog
+
+from semanticrecall_core.engine.forgetting import Traces
+from semanticrecall_core.engine.low_priority import lower_priority
+from semanticrecall_core.types.errors import SemanticRecallError, UnavailableError
+from semanticrecall_core.types.ports import MessageStore
+from semanticrecall_core.types.stats import PurgeStats
+from semanticrecall_core.types.values import CallBudget
+
+RUN_SECONDS_MAX = 3600.0
+RETRY_SECONDS = 60.0
+REQUEST_CHECK_SECONDS = 0.1
+CACHE_RETRY_SECONDS = 0.02
+STARTED_EARLY_SHARE = 0.5
+"""Of the interval: a purge begins so early, since it takes its time."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PurgePlan:
+    """When it is purged.
+
+    Attributes:
+        interval_s: at the latest so long after a Forget; 0 only when asked.
+    """
+
+    interval_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReport:
+    """What a purge did.
+
+    Attributes:
+        revision: all that was forgotten up to this change of the record has left the files.
+        snapshots_rewritten: by name.
+    """
+
+    revision: int
+    snapshots_rewritten: tuple[str, ...]
+
+
+class Purging:
+    """The use case and its thread. Thread-safe."""
+
+    def __init__(self, store: MessageStore, traces: Callable[[], Traces], plan: PurgePlan) -> None:
+        """Nothing is done before `start`.
+
+        Args:
+            store: the record.
+            traces: what else holds something now.
+            plan: when to purge.
+        """
+        self._store = store
+        self._traces = traces
+        self._plan = plan
+        self._condition = threading.Condition()
+        self._requests: list[Future[PurgeReport]] = []
+        self._due_at: float | None = None  # time.monotonic()
+        self._stopping = False
+        self._runs = 0
+        self._failures = 0
+        self._thread = threading.Thread(target=self._run, name="purging", daemon=True)
+
+    # ---- life ----
+
+    def start(self) -> None:
+        """Begin; what an earlier process forgot and did not purge is taken up at once."""
+        if self._plan.interval_s and self._store.purge_state().pending:
+            with self._condition:
+                self._due_at = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Break off what is going on and end the thread; the next start takes it up."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # ---- for Forget and for people ----
+
+    def forgotten(self) -> None:
+        """Something was forgotten just now."""
+        if not self._plan.interval_s:
+            return
+        with self._condition:
+            if self._due_at is None:
+                self._due_at = time.monotonic() + STARTED_EARLY_SHARE * self._plan.interval_s
+                self._condition.notify_all()
+
+    def due_time_ns(self) -> int | None:
+        """When what is forgotten now will be gone by itself; None where that never happens."""
+        with self._condition:
+            due_at = self._due_at
+        if due_at is None:
+            return None
+        left = due_at - time.monotonic() + (1 - STARTED_EARLY_SHARE) * self._plan.interval_s
+        return time.time_ns() + max(0, int(left * 1e9))
+
+    def pending(self) -> bool:
+        """Whether anything forgotten may still be in the files."""
+        return self._store.purge_state().pending
+
+    def purge(self, budget: CallBudget) -> PurgeReport:
+        """Purge all that was forgotten before this was called.
+
+        Raises:
+            DeadlineExceededError, CancelledError: it goes on in the background.
+            UnavailableError: it is closed, or the disk failed.
+            ResourceExhaustedError: DISK_FULL.
+        """
+        done: Future[PurgeReport] = Future()
+        with self._condition:
+            if self._stopping:
+                raise UnavailableError("the store is closed")
+            self._requests.append(done)
+            self._condition.notify_all()
+        while True:
+            try:
+                return done.result(min(budget.remaining(), REQUEST_CHECK_SECONDS))
+            except TimeoutError:
+                budget.check()
+
+    def stats(self) -> PurgeStats:
+        """What was done since the start, and whether there is something to do."""
+        return PurgeStats(self._runs, self._failures, self.pending())
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        lower_priority()
+        while True:
+            with self._condition:
+                while not (self._stopping or self._requests or self._seconds_left() == 0):
+                    self._condition.wait(self._seconds_left())
+                requests, self._requests = self._requests, []
+                if self._stopping:
+                    break
+                # What is forgotten from now on is due later.
+                self._due_at = None
+            self._answer(requests)
+        refusal = UnavailableError("the store is closed")
+        for request in requests:
+            request.set_exception(refusal)
+
+    def _seconds_left(self) -> float | None:
+        return None if self._due_at is None else max(0.0, self._due_at - time.monotonic())
+
+    def _answer(self, requests: list[Future[PurgeReport]]) -> None:
+        try:
+            report = self._purge(CallBudget(time.monotonic() + RUN_SECONDS_MAX, self._is_stopping))
+        except Exception as error:
+            self._failures += 1
+            reason = getattr(error, "reason", type(error).__name__)
+            _log.warning("purge_failed", reason=reason)
+            known = isinstance(error, SemanticRecallError)
+            told = error if known else UnavailableError("the purge failed")
+            for request in requests:
+                request.set_exception(told)
+            with self._condition:
+                if self._plan.interval_s and self._due_at is None:
+                    self._due_at = time.monotonic() + min(RETRY_SECONDS, self._plan.interval_s)
+            return
+        for request in requests:
+            request.set_result(report)
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
+
+    def _purge(self, budget: CallBudget) -> PurgeReport:
+        started = time.monotonic()
+        revision = self._store.erase(budget)
+        traces = self._traces()
+        waits = threading.Event()
+        for embedder in traces.embedders:
+            while not embedder.erase_forgotten():
+                budget.check()
+                waits.wait(CACHE_RETRY_SECONDS)
+        rewritten = () if traces.saved is None else traces.saved.rewrite(budget)
+        self._store.erased(revision)
+        self._runs += 1
+        _log.info(
+            "purged",
+            revision=revision,
+            snapshots_rewritten=len(rewritten),
+            ms=round(1000 * (time.monotonic() - started)),
+        )
+        return PurgeReport(revision, rewritten)
