@@ -20,13 +20,14 @@ import structlog
 
 from ..types.errors import CorruptDataError, SemanticRecallError, UnavailableError
 from ..types.stats import SnapshotStats
+from ..types.verifying import ImageCheck
 from . import layout
 from .compaction import FileLoad, files_to_rewrite
 from .new_file import NewFile, erase, error_of, remove_files, sync_directory
 from .sealed_file import ForeignFileError, SealedFile, UnreadableFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ..types.values import IntColumn, PartitionImage
@@ -49,7 +50,9 @@ class _Live:
 class FileSnapshotStore:
     """`SnapshotStore` over files. One process at a time; that is its caller's to see to."""
 
-    def __init__(self, directory: Path, *, store_id: str, mapped: bool) -> None:
+    def __init__(
+        self, directory: Path, *, store_id: str, mapped: bool, key: bytes | None = None
+    ) -> None:
         """Verify what is there, and remove what is certainly ours and of no use.
 
         A directory that cannot be made or read is logged, and an empty one: writes raise then.
@@ -60,9 +63,13 @@ class FileSnapshotStore:
             mapped: what an image has that is large or seldom read (`rows.vectors`, `times_ns`,
                 `checksums`, `roles`, and `errors`) are read-only views of its file, which cost no
                 memory of their own; False: arrays in memory. All else is always in memory.
+            key: files are encrypted with it, 32 bytes, and cannot be mapped; None: they are plain.
         """
+        if mapped and key is not None:
+            raise ValueError("encrypted files cannot be mapped")
         self._directory = directory
         self._owner = layout.owner_of(store_id)
+        self._key = key
         self._mapped = mapped
         self._writer = threading.Lock()  # held while files come and go; taken before _state
         self._state = threading.Lock()
@@ -158,6 +165,26 @@ class FileSnapshotStore:
         with self._state:
             return {name: file.rows_of(name) for name, file in self._newest.items()}
 
+    def examine(self, resource_id: str | None) -> Iterator[ImageCheck]:
+        """See `SnapshotStore.examine`."""
+        with self._state:
+            last = {name: file for file in self._files for name in file.index}
+            unreadable = [path.name for path in self._unknown if resource_id is None]
+        for name in sorted(last) if resource_id is None else [resource_id]:
+            file = last.get(name)
+            if file is None:
+                continue
+            try:
+                yield ImageCheck(name, file.read(name, mapped=False))
+            except CorruptDataError:
+                # One that was forgotten meanwhile, or when the process ended, is none.
+                if name in file.index and not _is_erased(file, name):
+                    yield ImageCheck(name, None)
+            except OSError as problem:
+                _log.warning("snapshot_not_readable", file=file.path.name, errno=problem.errno)
+        for file_name in unreadable:
+            yield ImageCheck("", None, file_name)
+
     def take_moved(self) -> list[str]:
         """See `SnapshotStore.take_moved`."""
         with self._writer:
@@ -217,7 +244,7 @@ class FileSnapshotStore:
 
     def _open_file(self, path: Path) -> None:
         try:
-            self._adopt(SealedFile(path, self._owner))
+            self._adopt(SealedFile(path, self._owner, self._key))
         except ForeignFileError:
             _log.warning("snapshot_of_another_store", file=path.name)
         except UnreadableFileError as problem:
@@ -237,7 +264,7 @@ class FileSnapshotStore:
         path = self._directory / f"{number:016d}.snapshot"
         temporary = path.with_suffix(".tmp")
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = NewFile(temporary, self._owner)
+        new = NewFile(temporary, self._owner, self._key)
         try:
             yield new, path
         except BaseException:

@@ -36,6 +36,14 @@
     erased    a block whose resource was forgotten: "SRERASED" (8) and zeros, as long as it was;
               its name: zeros. What the footer says of its length holds on, its checksums do not
 
+encrypted  where the directory is: version 3. The same, but
+          head    | 12 random bytes instead of the zeros: the file has a key of its own
+          block   encrypted in segments of 1 MiB, the last one shorter; behind it the tag of each
+                  (16), and zeros up to a multiple of 64
+          names   "=" (1) | resource id, encrypted (r) | tag (16)
+          Checksums are those of the bytes as they stand in the file. A segment opens at its place
+          of its file only, for the sizes that its entry says (sealing.py, encryption/segments.py)
+
 Every byte is under a checksum or compared with a constant. A footer is verified when its file is
 opened, a block each time it is read. Which block of a resource counts: the last one of the file
 with the highest number among those that have one.
@@ -56,17 +64,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
+from ..encryption.segments import TAG_BYTES
 from ..types.errors import CorruptDataError, InvalidArgumentError
 from ..types.values import PartitionImage, PartitionRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from ..types.values import ByteColumn, FloatRows, IntColumn
 
+    NameOpener = Callable[[bytes, int], bytes]
+
 VERSION = 2
+SEALED_VERSION = 3
+SEGMENT_BYTES = 1 << 20
 ERASED_MAGIC = b"SRERASED"
 ALIGNMENT = 64
 HEAD_BYTES = 64
@@ -76,11 +89,12 @@ ROWS_MAX = 1 << 32
 DIMENSIONS_MAX = 1 << 16
 TEXT_BYTES_MAX = (1 << 16) - 1
 
-_HEAD = struct.Struct("<8sI4x32s8x")
+_HEAD = struct.Struct("<8sI4s32s8s")
 _CHECKSUM = struct.Struct("<Q")
 _PRELUDE = struct.Struct("<8sQIHHd")
 _PLACE = struct.Struct("<QQQ")
 _END = struct.Struct("<Q8s")
+_NO_SALT = bytes(12)
 _FILE_MAGIC = b"SRSNAPSH"
 _BLOCK_MAGIC = b"SRPARTIT"
 _END_MAGIC = b"SRSNAPND"
@@ -131,6 +145,13 @@ class Entry:
         )
 
     @property
+    def plain_bytes(self) -> int:
+        """Length of the block before it is encrypted."""
+        names = self.id_bytes + self.generation_bytes
+        front = _PRELUDE.size + names + self.rows * (_COLUMN_BYTES + self.dimensions)
+        return aligned(front) + aligned(self.vector_bytes)
+
+    @property
     def seqs_offset(self) -> int:
         """Where in the file the seqs begin."""
         return self.offset + _PRELUDE.size + self.id_bytes + self.generation_bytes
@@ -152,10 +173,12 @@ class Head:
 
     Attributes:
         owner: SHA-256 of the store's id.
+        salt: 12 bytes, random in an encrypted file.
     """
 
     version: int
     owner: bytes
+    salt: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +295,9 @@ def owner_of(store_id: str) -> bytes:
     return hashlib.sha256(store_id.encode()).digest()
 
 
-def encode_head(owner: bytes, version: int = VERSION) -> bytes:
+def encode_head(owner: bytes, version: int = VERSION, salt: bytes = _NO_SALT) -> bytes:
     """The first 64 bytes of a file."""
-    body = _HEAD.pack(_FILE_MAGIC, version, owner)
+    body = _HEAD.pack(_FILE_MAGIC, version, salt[:4], owner, salt[4:])
     return body + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
 
 
@@ -282,30 +305,29 @@ def parse_head(data: bytes) -> Head | None:
     """What a head says; None where it is damaged or is none."""
     if len(data) != HEAD_BYTES:
         return None
-    magic, version, owner = _HEAD.unpack_from(data)
-    if magic != _FILE_MAGIC or encode_head(owner, version) != data:
+    magic, version, first, owner, second = _HEAD.unpack_from(data)
+    salt: bytes = first + second
+    if magic != _FILE_MAGIC or encode_head(owner, version, salt) != data:
         return None
-    return Head(version, owner)
+    return None if version < SEALED_VERSION and any(salt) else Head(version, owner, salt)
 
 
-def encode_footer(
-    owner: bytes, footer_offset: int, entries: bytes, resource_ids: Sequence[str]
-) -> bytes:
-    """Footer and trailer of a file whose blocks end at `footer_offset`; entries are encoded."""
-    fixed = encode_head(owner) + entries
-    footer = b"".join((fixed, *map(encode_name, resource_ids)))
-    place = _PLACE.pack(footer_offset, len(footer), len(resource_ids))
+def encode_footer(head: bytes, footer_offset: int, entries: bytes, names: Sequence[bytes]) -> bytes:
+    """Footer and trailer of a file whose blocks end at `footer_offset`; all parts are encoded."""
+    fixed = head + entries
+    footer = b"".join((fixed, *names))
+    place = _PLACE.pack(footer_offset, len(footer), len(names))
     return footer + place + _END.pack(_footer_checksum(fixed, place), _END_MAGIC)
 
 
-def encode_name(resource_id: str) -> bytes:
-    """A resource id as it stands in a footer; never all zeros."""
-    return _NAMED + resource_id.encode()
+def encode_name(name: bytes) -> bytes:
+    """A resource id, encrypted or not, as it stands in a footer; never all zeros."""
+    return _NAMED + name
 
 
-def name_checksum(resource_id: str) -> int:
+def name_checksum(encoded_name: bytes) -> int:
     """What an entry says of its name."""
-    return xxhash.xxh3_64_intdigest(encode_name(resource_id))
+    return xxhash.xxh3_64_intdigest(encoded_name)
 
 
 def parse_trailer(data: bytes, file_bytes: int) -> Trailer:
@@ -329,10 +351,16 @@ def parse_trailer(data: bytes, file_bytes: int) -> Trailer:
     return trailer
 
 
-def parse_footer(footer: bytes, trailer: Trailer) -> tuple[NDArray[np.void], list[str | None]]:
+def parse_footer(
+    footer: bytes, trailer: Trailer, open_name: NameOpener | None = None
+) -> tuple[NDArray[np.void], list[str | None]]:
     """The entries and their resource ids, verified: blocks follow each other without gaps.
 
     The id of an erased block is None.
+
+    Args:
+        footer, trailer: as they stand in the file.
+        open_name: of an encrypted file: the name at (its bytes, the offset of its block).
 
     Raises:
         CorruptDataError: anything else.
@@ -352,29 +380,34 @@ def parse_footer(footer: bytes, trailer: Trailer) -> tuple[NDArray[np.void], lis
         or int(starts[-1]) != trailer.footer_offset
         or np.any(table["rows"] > ROWS_MAX)
         or np.any(table["dimensions"] > DIMENSIONS_MAX)
-        or not np.array_equal(table["length"], _lengths(table))
+        or not np.array_equal(table["length"], _lengths(table, sealed=open_name is not None))
     ):
         raise CorruptDataError("the directory of the snapshot file contradicts itself")
-    return table, _resource_ids(footer[names_at:], table)
+    return table, _resource_ids(footer[names_at:], table, open_name)
 
 
-def name_stops(table: NDArray[np.void]) -> IntColumn:
+def name_stops(table: NDArray[np.void], *, sealed: bool) -> IntColumn:
     """Where each name ends, from the start of the first."""
-    return np.cumsum(table["id_bytes"].astype(np.int64) + len(_NAMED))
+    around = len(_NAMED) + (TAG_BYTES if sealed else 0)
+    return np.cumsum(table["id_bytes"].astype(np.int64) + around)
 
 
-def _resource_ids(names: bytes, table: NDArray[np.void]) -> list[str | None]:
-    stops = name_stops(table).tolist()
+def _resource_ids(
+    names: bytes, table: NDArray[np.void], open_name: NameOpener | None
+) -> list[str | None]:
+    stops = name_stops(table, sealed=open_name is not None).tolist()
     if (stops[-1] if stops else 0) != len(names):
         raise CorruptDataError("the directory of the snapshot file contradicts itself")
     found: list[str | None] = []
     start = 0
-    for stop, checksum in zip(stops, table["name_checksum"].tolist(), strict=True):
+    columns = (stops, table["name_checksum"].tolist(), table["offset"].tolist())
+    for stop, checksum, offset in zip(*columns, strict=True):
         name = names[start:stop]
         start = stop
         if name.startswith(_NAMED) and xxhash.xxh3_64_intdigest(name) == checksum:
+            held = name[len(_NAMED) :]
             try:
-                found.append(name[len(_NAMED) :].decode())
+                found.append((held if open_name is None else open_name(held, offset)).decode())
             except UnicodeDecodeError:
                 raise CorruptDataError("a snapshot file names a resource that is no text") from None
         elif any(name):
@@ -434,7 +467,7 @@ def _footer_checksum(fixed: bytes, place: bytes) -> int:
     return digest.intdigest()
 
 
-def _lengths(table: NDArray[np.void]) -> NDArray[np.uint64]:
+def _lengths(table: NDArray[np.void], *, sealed: bool) -> NDArray[np.uint64]:
     """How long the blocks of a footer must be, given their sizes."""
     rows, dimensions = table["rows"], table["dimensions"].astype(np.uint64)
     names = table["id_bytes"].astype(np.uint64) + table["generation_bytes"]
@@ -442,6 +475,10 @@ def _lengths(table: NDArray[np.void]) -> NDArray[np.uint64]:
     unit = np.uint64(ALIGNMENT)
     vectors = rows * dimensions * np.uint64(4)
     units: NDArray[np.uint64] = (front + unit - 1) // unit + (vectors + unit - 1) // unit
+    if sealed:
+        segment = np.uint64(SEGMENT_BYTES)
+        tags = (units * unit + segment - 1) // segment * np.uint64(TAG_BYTES)
+        units += (tags + unit - 1) // unit
     return units * unit
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import xxhash
 
+from ..encryption.segments import SALT_BYTES, FileCipher
 from ..types.errors import (
     CorruptDataError,
     ResourceExhaustedError,
@@ -24,6 +26,7 @@ from ..types.errors import (
 from . import layout
 from .layout import Entry
 from .sealed_file import ErasableBlocks, ForeignFileError, SealedFile, UnreadableFileError
+from .sealing import sealed_block, sealed_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,14 +120,27 @@ def _write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
 class NewFile:
     """A snapshot file that is being written, on one thread. Close it whatever happened."""
 
-    def __init__(self, temporary: Path, owner: bytes) -> None:
+    def __init__(self, temporary: Path, owner: bytes, key: bytes | None = None) -> None:
         """Start the file. Its head is written last.
+
+        Args:
+            temporary: where it is written.
+            owner: see `layout.owner_of`.
+            key: of all encrypted files of the directory; None: it is a plain one.
 
         Raises:
             OSError: as do all methods here; the file is worth nothing then.
         """
         self._path = temporary
         self._owner = owner
+        self._key = key
+        self._head = layout.encode_head(owner)
+        self._cipher: FileCipher | None = None
+        if key is not None:
+            salt = secrets.token_bytes(SALT_BYTES)
+            self._head = layout.encode_head(owner, layout.SEALED_VERSION, salt)
+            self._cipher = FileCipher(key, self._head)
+        self._names: list[bytes] = []
         self._entries = bytearray()
         self._ids: list[str] = []
         self._offset = layout.HEAD_BYTES
@@ -149,26 +165,23 @@ class NewFile:
             InvalidArgumentError: the image's arrays do not fit each other or the format.
         """
         block = layout.encode_block(image)
-        start = self._offset
-        digest = xxhash.xxh3_64()
-        for piece in block.pieces:
-            self._append(piece)
-            digest.update(piece)
-        self._entries += Entry(
-            offset=start,
-            length=self._offset - start,
-            checksum=digest.intdigest(),
-            name_checksum=layout.name_checksum(image.resource_id),
+        entry = Entry(
+            offset=self._offset,
+            length=0,
+            checksum=0,
+            name_checksum=0,
             rows=block.rows,
             dimensions=block.dimensions,
             id_bytes=block.id_bytes,
             generation_bytes=block.generation_bytes,
-        ).encoded()
-        self._ids.append(image.resource_id)
+        )
+        self._add(entry, image.resource_id, block.pieces)
 
     def copy(self, source: SealedFile, resource_id: str) -> bool:
         """Append a block of another file as it is; False, and nothing, where that is damaged."""
         entry = source.entry(source.index[resource_id])
+        if self._cipher is not None:
+            return self._copy_sealed(source, entry, resource_id)
         start = self._offset
         digest = xxhash.xxh3_64()
         chunks = source.block_chunks(entry)
@@ -187,7 +200,44 @@ class NewFile:
             return False
         self._entries += replace(entry, offset=start).encoded()
         self._ids.append(resource_id)
+        self._names.append(layout.encode_name(resource_id.encode()))
         return True
+
+    def _copy_sealed(self, source: SealedFile, entry: Entry, resource_id: str) -> bool:
+        """The same, encrypted for this file.
+
+        What is written at a place is final, since a place is a nonce: so all of it is verified
+        before, and read another time.
+        """
+        try:
+            for _ in source.plain_block(entry):
+                pass
+        except (CorruptDataError, OSError):
+            return False
+        try:
+            self._add(replace(entry, offset=self._offset), resource_id, source.plain_block(entry))
+        except CorruptDataError:
+            raise OSError(errno.EIO, "a block changed while it was copied") from None
+        return True
+
+    def _add(self, entry: Entry, resource_id: str, pieces: Iterable[bytes | memoryview]) -> None:
+        name = resource_id.encode()
+        if self._cipher is not None:
+            pieces = sealed_block(self._cipher, entry, pieces)
+            name = sealed_name(self._cipher, name, entry.offset)
+        digest = xxhash.xxh3_64()
+        for piece in pieces:
+            self._append(piece)
+            digest.update(piece)
+        encoded_name = layout.encode_name(name)
+        self._entries += replace(
+            entry,
+            length=self._offset - entry.offset,
+            checksum=digest.intdigest(),
+            name_checksum=layout.name_checksum(encoded_name),
+        ).encoded()
+        self._ids.append(resource_id)
+        self._names.append(encoded_name)
 
     def seal(self, path: Path) -> SealedFile:
         """Give the file its name, after it is on disk and was read back and compared.
@@ -195,11 +245,11 @@ class NewFile:
         Raises:
             UnavailableError: what was read back is not what was written.
         """
-        footer = layout.encode_footer(self._owner, self._offset, bytes(self._entries), self._ids)
+        footer = layout.encode_footer(self._head, self._offset, bytes(self._entries), self._names)
         if len(footer) > layout.FOOTER_BYTES_MAX:
             raise OSError(errno.EFBIG, "more resources than a snapshot file can name")
         self._append(footer)
-        _write_at(self._fd, layout.encode_head(self._owner), 0)
+        _write_at(self._fd, self._head, 0)
         os.ftruncate(self._fd, self._offset)  # a damaged block that was left out may lie behind
         os.fsync(self._fd)
         if hasattr(os, "posix_fadvise"):
@@ -233,7 +283,7 @@ class NewFile:
     def _read_back(self) -> SealedFile:
         """Read everything back: the directory as a start would, each block by its checksum."""
         try:
-            written = SealedFile(self._path, self._owner)
+            written = SealedFile(self._path, self._owner, self._key)
             if written.encoded_entries() != bytes(self._entries) or list(written.index) != list(
                 dict.fromkeys(self._ids)
             ):

@@ -15,14 +15,17 @@ import os
 import stat
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xxhash
 
+from ..encryption.segments import FileCipher
 from ..types.errors import CorruptDataError
 from . import layout
 from .layout import BlockArrays, Entry
+from .sealing import OpenedBlock, opened_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -76,6 +79,7 @@ class SealedFile:
 
     __slots__ = (
         "__weakref__",
+        "_cipher",
         "_earlier",
         "_fd",
         "_lengths",
@@ -91,14 +95,20 @@ class SealedFile:
         "path",
     )
 
-    def __init__(self, path: Path, owner: bytes) -> None:
+    def __init__(self, path: Path, owner: bytes, key: bytes | None = None) -> None:
         """Open a file and verify its footer.
+
+        Args:
+            path: where it is.
+            owner: see `layout.owner_of`.
+            key: of all encrypted files of the directory; None: they are plain.
 
         Raises:
             ForeignFileError: it is another store's.
             UnreadableFileError: of another version, damaged, or not readable.
         """
         self.path = path
+        self._cipher: FileCipher | None = None
         self._map: mmap.mmap | None = None
         self._lock = threading.Lock()
         self._views: dict[int, list[weakref.ref[NDArray[np.uint8]]]] = {}  # given of each block
@@ -112,7 +122,7 @@ class SealedFile:
             self.bytes = status.st_size
             if not stat.S_ISREG(status.st_mode):
                 raise UnreadableFileError("not_readable", ours=False)
-            self._table, ids = self._verified_footer(owner)
+            self._table, ids = self._verified_footer(owner, key)
         except OSError:
             raise UnreadableFileError("not_readable", ours=False) from None
         self._lengths = self._table["length"]
@@ -165,6 +175,8 @@ class SealedFile:
                 raise CorruptDataError("the block was erased")
             entry = self.entry(position)
             block = self._view_of(position, entry) if mapped else None
+        if self._cipher is not None:
+            return _decrypted(self._opened(entry), entry, resource_id)
         arrays = BlockArrays.of(entry)
         digest = xxhash.xxh3_64()
         offset = entry.offset
@@ -194,6 +206,8 @@ class SealedFile:
         """
         with self._lock:
             entries = [self.entry(position) for position in self._positions(resource_id)]
+        if self._cipher is not None:
+            return [_decrypted_seqs(self._opened(entry), entry) for entry in entries]
         return [
             np.frombuffer(self._bytes_at(entry.seqs_offset, entry.rows * 8), "<i8")
             for entry in entries
@@ -228,7 +242,8 @@ class SealedFile:
                 del self.index[resource_id]
                 self._earlier.pop(resource_id, None)
         # Where each name starts and, one further, where it ends.
-        cuts = np.append(0, layout.name_stops(self._table)) + self._names_offset
+        stops = layout.name_stops(self._table, sealed=self._cipher is not None)
+        cuts = np.append(0, stops) + self._names_offset
         entries = [self.entry(position) for position in positions]
         return ErasableBlocks(
             blocks=[(entry.offset, entry.offset + entry.length) for entry in entries],
@@ -245,6 +260,19 @@ class SealedFile:
             OSError: it cannot be read.
         """
         return self._chunks(entry.offset, entry.offset + entry.length)
+
+    def plain_block(self, entry: Entry) -> Iterator[bytes]:
+        """A block of an encrypted file, decrypted and verified a segment at a time.
+
+        Raises:
+            CorruptDataError: it does not match its tags.
+            OSError: it cannot be read.
+        """
+        return self._opened(entry).segments()
+
+    def _opened(self, entry: Entry) -> OpenedBlock:
+        assert self._cipher is not None
+        return OpenedBlock(self._cipher, entry, self._bytes_at)
 
     def _chunks(self, start: int, stop: int) -> Iterator[memoryview]:
         scratch = memoryview(bytearray(min(COPIED_BYTES_AT_ONCE, stop - start)))
@@ -290,7 +318,9 @@ class SealedFile:
     def _bytes_at(self, offset: int, length: int) -> bytes:
         return b"".join(self._chunks(offset, offset + length))
 
-    def _verified_footer(self, owner: bytes) -> tuple[NDArray[np.void], list[str | None]]:
+    def _verified_footer(
+        self, owner: bytes, key: bytes | None
+    ) -> tuple[NDArray[np.void], list[str | None]]:
         """Entries and ids, after head and footer were verified and are this store's.
 
         The head stands at both ends, so that a damaged one still tells whose the file is.
@@ -298,13 +328,18 @@ class SealedFile:
         first = layout.parse_head(self._try_bytes(0, layout.HEAD_BYTES))
         if first is not None and first.owner != owner:
             raise ForeignFileError
-        if first is not None and first.version != layout.VERSION:
+        version = layout.VERSION if key is None else layout.SEALED_VERSION
+        if first is not None and first.version != version:
             raise UnreadableFileError("version", ours=True)
+        open_name = None
+        if key is not None and first is not None:
+            self._cipher = FileCipher(key, layout.encode_head(owner, version, first.salt))
+            open_name = partial(opened_name, self._cipher)
         try:
             end = self.bytes - layout.TRAILER_BYTES
             trailer = layout.parse_trailer(self._try_bytes(end, layout.TRAILER_BYTES), self.bytes)
             footer = self._bytes_at(trailer.footer_offset, trailer.footer_bytes)
-            parsed = layout.parse_footer(footer, trailer)
+            parsed = layout.parse_footer(footer, trailer, open_name)
             self._names_offset = trailer.footer_offset + layout.HEAD_BYTES + parsed[0].nbytes
         except CorruptDataError:
             raise UnreadableFileError("damaged", ours=first is not None) from None
@@ -318,3 +353,19 @@ class SealedFile:
         if offset < 0 or offset + length > self.bytes:
             return b""
         return self._bytes_at(offset, length)
+
+
+def _decrypted(block: OpenedBlock, entry: Entry, resource_id: str) -> PartitionImage:
+    arrays = BlockArrays.of(entry)
+    vectors: FloatRows = np.empty((entry.rows, entry.dimensions), "<f4")
+    padding = np.empty(layout.aligned(entry.vector_bytes) - entry.vector_bytes, np.uint8)
+    for section in (*arrays.sections(), vectors, padding):
+        block.fill(section)
+    return arrays.image(entry, resource_id, vectors)
+
+
+def _decrypted_seqs(block: OpenedBlock, entry: Entry) -> IntColumn:
+    seqs: IntColumn = np.empty(entry.rows, "<i8")
+    for section in (np.empty(entry.seqs_offset - entry.offset, np.uint8), seqs):
+        block.fill(section)
+    return seqs
