@@ -14,7 +14,7 @@ import sys
 
 from .plugins import install_command, plugins, run_plugin
 
-_SERVER_COMMANDS = ("serve", "model", "demo")
+_SERVER_COMMANDS = ("serve", "model", "key", "demo")
 
 
 def main() -> None:
