@@ -19,6 +19,7 @@ from . import answers, verifying_calls
 from .checks import Violations
 from .given_vectors import ExportedVectors
 from .purging_calls import PurgingCalls
+from .reembedding_calls import ReembeddingCalls
 from .saving_calls import SavingCalls
 from .service import Call, require_resource
 
@@ -39,6 +40,7 @@ class AdminService:
         self._engine = engine
         self.saving = SavingCalls(engine)
         self.purging = PurgingCalls(engine)
+        self.reembedding = ReembeddingCalls(engine)
         self._since = time.monotonic()
         self._version = server_version()
 
@@ -69,6 +71,7 @@ class AdminService:
             response.damaged = sum(engine.damaged().values())
             response.resident_bytes = resident_bytes()
             self.purging.fill_stats(response)
+            self.reembedding.fill_stats(response)
             response.partitions_loaded = engine.partitions_loaded()
             response.lexical_partitions_loaded = engine.lexical_partitions_loaded()
             response.lexical_bytes = engine.lexical_bytes()

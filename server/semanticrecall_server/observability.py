@@ -168,6 +168,7 @@ class Reading:
     value: float
     is_counter: bool = False
     lane: str = ""
+    kind: str = ""
 
 
 class _Readings(Collector):
@@ -182,12 +183,13 @@ class _Readings(Collector):
         """One family for each reading's name."""
         families: dict[str, Metric] = {}
         for reading in self._read():
-            labels = ["lane"] if reading.lane else []
+            labels = {"lane": reading.lane, "kind": reading.kind}
+            labels = {name: value for name, value in labels.items() if value}
             kind: Any = CounterMetricFamily if reading.is_counter else GaugeMetricFamily
             name = f"{PREFIX}_{reading.name}"
-            family: Any = families.get(name) or kind(name, reading.help, labels=labels)
+            family: Any = families.get(name) or kind(name, reading.help, labels=list(labels))
             families[name] = family
-            family.add_metric([reading.lane] if reading.lane else [], reading.value)
+            family.add_metric(list(labels.values()), reading.value)
         yield from families.values()
 
 
@@ -231,7 +233,16 @@ def engine_readings(engine: Engine) -> list[Reading]:
         Reading("embed_batches", "Runs of the model.", scheduler.batches, True),
         Reading("embed_batched_texts", "Texts in those runs.", scheduler.batched_texts, True),
         Reading("embed_refused", "Texts refused: full queue.", scheduler.refused, True),
+        *_damage_readings(engine),
         *_snapshot_readings(engine),
+    ]
+
+
+def _damage_readings(engine: Engine) -> list[Reading]:
+    help_text = "Found damaged since the start, and not served; pages: reads that met one."
+    return [
+        Reading("damaged", help_text, count, True, kind=kind)
+        for kind, count in engine.damaged().items()
     ]
 
 

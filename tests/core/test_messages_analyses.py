@@ -302,6 +302,7 @@ def test_a_damaged_analysis_is_made_again_from_the_text(home: Path, change: str)
     store = opened(home, analyser)
     found = [(f.kind, f.resource_id, f.message_id) for f in store.verify(None)]
     assert found == [("ANALYSIS_CORRUPT", "u", "a")]
+    analyser.threads.clear()
     with capture_logs() as logs:
         assert text_rows(store.load_lexical("u")) == expected
     assert [log["seqs"] for log in logs if log["event"] == "store_analyses_corrupt"] == [(a.seq,)]
@@ -338,7 +339,7 @@ def test_a_damaged_message_without_an_analysis_is_left_out_and_logged(home: Path
     store = opened(home)
     with capture_logs() as logs:
         assert list(analyses(store)) == [b.seq]
-    assert [log["seq"] for log in logs if log["event"] == "store_row_corrupt"] == [a.seq]
+    assert [log["seqs"] for log in logs if log["event"] == "store_row_corrupt"] == [(a.seq,)]
     settled(store)
     store.close()
     assert list(on_record(home)) == [b.seq]

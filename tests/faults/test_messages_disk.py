@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.types.errors import (
@@ -298,13 +299,21 @@ def test_a_changed_row_is_never_served(tmp_path: Path, change: str) -> None:
     store.close()
     damaged(home, f"UPDATE messages SET {change} WHERE seq = ?", a.seq)
     store = open_store(home, generation="g")
-    with pytest.raises(CorruptDataError) as refused:
-        store.windows(WindowQuery("u", ((a.seq, a.revision),), 1, 1, 10**9))
-    assert str(a.seq) in refused.value.message
-    assert "secret" not in refused.value.message
-    with pytest.raises(CorruptDataError):
-        listed(store)
-    assert [row.text for row in store.pending(0, 10)] == ["text"]  # the other one goes on
+    with capture_logs() as logs:
+        found = store.windows(WindowQuery("u", ((a.seq, a.revision),), 1, 1, 10**9))
+    assert (found.messages, found.dropped, found.damaged) == ((), (), (a.seq,))
+    assert [log["seqs"] for log in logs if log["event"] == "store_row_corrupt"] == [(a.seq,)]
+    assert "secret" not in str(logs)
+    assert listed(store) == ["b"]  # the other one goes on
+    assert [row.text for row in store.pending(0, 10)] == ["text"]
+    assert store.care.counts()["message"] == 1  # however often it was met
+    if change.startswith("id = "):
+        assert store.get("u", ["a"]) == []  # its id is another one now
+    else:
+        with pytest.raises(CorruptDataError) as refused:
+            store.get("u", ["a"])
+        assert str(a.seq) in refused.value.message
+        assert "secret" not in refused.value.message
     kinds = {finding.kind for finding in store.verify("u")}
     assert "ROW_CORRUPT" in kinds
     store.close()
@@ -341,13 +350,11 @@ def test_a_changed_name_serves_nobody_elses_messages(
     damaged(home, f"UPDATE {table} SET {column} = 'v'")
     store = open_store(home, generation="g")
     resource = "v" if table == "resources" else "u"
-    for read in (
-        lambda: store.get(resource, ["a"]),
-        lambda: store.list_messages(ListQuery(resource, None, 10)),
-        lambda: store.windows(WindowQuery(resource, ((1, 1),), 0, 0, 10**9)),
-    ):
-        with pytest.raises(CorruptDataError):
-            read()
+    with pytest.raises(CorruptDataError):
+        store.get(resource, ["a"])
+    assert store.list_messages(ListQuery(resource, None, 10)) == []
+    assert store.windows(WindowQuery(resource, ((1, 1),), 0, 0, 10**9)).damaged == (1,)
+    assert store.care.counts()["message"] == 1
     assert [finding.kind for finding in store.verify(None)] == ["ROW_CORRUPT"]
     assert store.pending(0, 10) == []
     store.close()

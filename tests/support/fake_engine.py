@@ -15,6 +15,8 @@ import numpy as np
 
 from semanticrecall_core.engine import ForgetReport, PurgeReport, VerifyReport
 from semanticrecall_core.engine.verification import VerifyEvent
+from semanticrecall_core.types.given_vectors import GivenVectors, VectorForm
+from semanticrecall_core.types.generations import Embedding, ReembedProgress
 from semanticrecall_core.types.recalling import (
     Excluded,
     GroupState,
@@ -138,6 +140,38 @@ def follow(leader: Future[None], follower: Future[None]) -> None:
     leader.add_done_callback(end)
 
 
+class FakeVectors:
+    """Says what vectors are here, and has none."""
+
+    form = VectorForm("fake", "fake@1/4", 4)
+
+
+class FakeExchange:
+    """A next model that is half made whenever it is asked, and then takes its place."""
+
+    next_index_identity = "next@1/8"
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self._engine = engine
+        self.switched: list[Callable[[], None]] = []
+
+    def embedded(self) -> int:
+        return 17
+
+    def running(self) -> bool:
+        return True
+
+    def on_switch(self, switched: Callable[[], None]) -> None:
+        self.switched.append(switched)
+
+    def reembed(self, budget: CallBudget) -> Iterator[ReembedProgress]:
+        self._engine.on_call("reembed", budget)
+        for done, complete in ((17, False), (34, True)):
+            yield ReembedProgress(
+                done, 34, self._engine.index_identity, self.next_index_identity, complete
+            )
+
+
 class FakeEngine:
     """See the module. `on_call` runs first in every call, on its thread."""
 
@@ -150,6 +184,8 @@ class FakeEngine:
         self.queries: list[RecallQuery] = []
         self.read_tokens: list[str] = []
         self.drafts: list[MessageDraft] = []
+        self.given: list[GivenVectors | None] = []
+        self.vectors = FakeVectors()
         self.waits: list[Wait] = []
         self.targets: list[ForgetTarget] = []
         self.lists: list[ListQuery] = []
@@ -163,6 +199,7 @@ class FakeEngine:
         self.on_call: Callable[[str, CallBudget], None] = lambda name, budget: None
         self.embedding: Future[None] = Future()
         self.embedding.set_result(None)
+        self.exchange = FakeExchange(self)
 
     def hold_embedding(self) -> Future[None]:
         """Embed nothing until the result of what this returns is set."""
@@ -299,12 +336,11 @@ class FakeEngine:
         self.on_call("transfer_thread", CallBudget.of_seconds(60))
         return 11
 
-    def embed(
-        self, texts: Sequence[str], role: EmbedRole, budget: CallBudget
-    ) -> list[EmbeddedText]:
+    def embed(self, texts: Sequence[str], role: EmbedRole, budget: CallBudget) -> Embedding:
         self.on_call("embed", budget)
         row = np.array([[0.5, 0.5, 0.5, 0.5]], dtype=np.float32)
-        return [EmbeddedText(row, 6, role is EmbedRole.QUERY, 1, 0) for _ in texts]
+        embedded = tuple(EmbeddedText(row, 6, role is EmbedRole.QUERY, 1, 0) for _ in texts)
+        return Embedding(embedded, self.dimensions, self.index_identity)
 
     def stats(self, resource_id: str | None) -> StoreStats:
         self.on_call("stats", CallBudget.of_seconds(60))

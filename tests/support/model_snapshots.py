@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from semanticrecall_core.types.values import (
     PartitionImage,
     PartitionRows,
 )
+from semanticrecall_core.types.verifying import ImageCheck
 
 if TYPE_CHECKING:
     from semanticrecall_core.types.ports import SnapshotStore
@@ -50,6 +51,11 @@ class ModelSnapshots:
     def seqs_of(self, resource_id: str) -> IntColumn:
         image = self.images.get(resource_id)
         return np.unique(np.empty(0, np.int64) if image is None else image.rows.seqs)
+
+    def examine(self, resource_id: str | None) -> Iterator[ImageCheck]:
+        for name in sorted(self.images):
+            if resource_id in (None, name):
+                yield ImageCheck(name, self.images[name])
 
     def resources(self) -> dict[str, int]:
         return {name: len(image.rows.seqs) for name, image in self.images.items()}

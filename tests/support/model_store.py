@@ -35,6 +35,7 @@ from semanticrecall_core.types.values import (
     ThreadSummary,
     VectorRecord,
 )
+from semanticrecall_core.types.verifying import RecordCare
 from semanticrecall_core.types.windows import (
     GroupQuery,
     GroupRows,
@@ -439,6 +440,13 @@ class ModelStore:
         self, resource_id: str | None, budget: CallBudget | None = None
     ) -> Iterator[Finding]:
         return iter(())
+
+    @property
+    def care(self) -> RecordCare:
+        raise NotImplementedError("a model has nothing to mend")
+
+    def tell_requeued(self, listener: Callable[[list[PendingRow]], None]) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -1,7 +1,21 @@
 """The use cases and recovery."""
 
-from .engine import Engine, EngineLimits, ForgetReport
-from .index import IndexTicket
-from .verification import VerifyReport
+from semanticrecall_core.types.verifying import VerifyReport
 
-__all__ = ["Engine", "EngineLimits", "ForgetReport", "IndexTicket", "VerifyReport"]
+from .engine import Engine
+from .forgetting import ForgetReport
+from .index import IndexTicket
+from .limits import EngineLimits
+from .purging import PurgePlan, PurgeReport
+from .retention import RetentionPlan
+
+__all__ = [
+    "Engine",
+    "EngineLimits",
+    "ForgetReport",
+    "IndexTicket",
+    "PurgePlan",
+    "PurgeReport",
+    "RetentionPlan",
+    "VerifyReport",
+]

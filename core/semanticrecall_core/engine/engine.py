@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 
 import structlog
 
 from semanticrecall_core.engine.backlog import EmbeddingBacklog
 from semanticrecall_core.engine.change_watch import ChangeWatch
+from semanticrecall_core.engine.forgetting import ForgetReport, Forgetting, Traces
 from semanticrecall_core.engine.index import IndexTicket, IndexUseCase
+from semanticrecall_core.engine.limits import EngineLimits
+from semanticrecall_core.engine.model_exchange import ModelExchange
+from semanticrecall_core.engine.purging import PurgeReport, Purging
 from semanticrecall_core.engine.read_token import read_revision
 from semanticrecall_core.engine.recall import RecallLimits, RecallUseCase
+from semanticrecall_core.engine.retention import Retention
+from semanticrecall_core.engine.saving import Saving
+from semanticrecall_core.engine.serving import Bundle, ServedModel, Serving
 from semanticrecall_core.engine.snapshotting import Snapshotting
-from semanticrecall_core.engine.verification import Verification, VerifyReport
-from semanticrecall_core.engine.warming import Warming, WarmingLimits
+from semanticrecall_core.engine.stored_vectors import StoredVectors
+from semanticrecall_core.engine.verification import (
+    Verification,
+    VerifiedParts,
+    VerifyEvent,
+)
+from semanticrecall_core.engine.warming import Warming
 from semanticrecall_core.types.errors import NotFoundError, UnavailableError
+from semanticrecall_core.types.generations import Embedding
+from semanticrecall_core.types.given_vectors import GivenVectors
 from semanticrecall_core.types.lexical import LexicalIndex
 from semanticrecall_core.types.ports import Embedder, MessageStore, VectorIndex
 from semanticrecall_core.types.recalling import RecallAnswer, RecallQuery
 from semanticrecall_core.types.stats import (
     CacheStats,
+    PurgeStats,
     SchedulerStats,
     SnapshotStats,
     StoreStats,
 )
 from semanticrecall_core.types.values import (
     CallBudget,
-    EmbeddedText,
     EmbedRole,
-    Finding,
     ForgetTarget,
     IndexAnswer,
     ListQuery,
@@ -41,42 +54,6 @@ from semanticrecall_core.types.values import (
 )
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
-    """Limits that the engine itself keeps.
-
-    Attributes:
-        embed_threads: threads that embed pending messages, 1 or more.
-        backlog_rows_max: messages that may wait to be embedded before Index is refused.
-        answer_bytes_max: most bytes of text, payload and metadata in one Recall answer.
-        filter_keys: keys that a filter may name though no message carries them yet.
-        warming: how much is read ahead at the start.
-        partitions_bytes_max: size of all partitions in memory beyond which none is read ahead.
-        lexical_bytes_max: the same of their words.
-        cores: that recalls may use together; with 2 or more, a query's words can be scored while
-            it is embedded.
-    """
-
-    embed_threads: int = 2
-    backlog_rows_max: int = 200_000
-    answer_bytes_max: int = 3 * 1024 * 1024
-    filter_keys: frozenset[str] = frozenset()
-    warming: WarmingLimits = field(default_factory=WarmingLimits)
-    partitions_bytes_max: int = 2 * 2**30
-    lexical_bytes_max: int = 2**30
-    cores: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetReport:
-    """How much a Forget removed, per place."""
-
-    messages: int
-    vectors: int
-    threads: int
-    cache_entries: int
 
 
 class Engine:
@@ -103,14 +80,18 @@ class Engine:
             snapshotting: keeps images of the partitions; None keeps none.
             lexical: the words of the partitions; without it recalls are MODE_DENSE.
         """
+        self.saving: Saving | None = None
+        """Snapshots of the whole store; set before `start`, None keeps none."""
         self._store = store
-        self._embedder = embedder
-        self._index = index
         self._lexical = lexical
+        self._limits = limits
         self._backlog = EmbeddingBacklog(
             store, embedder, threads=limits.embed_threads, rows_max=limits.backlog_rows_max
         )
-        self._snapshotting = snapshotting
+        self._serving = Serving(self._bundle(ServedModel(embedder, index, snapshotting)))
+        self.vectors = StoredVectors(store, self._serving)
+        self.exchange = ModelExchange(store, self._serving, self._backlog, self._bundle)
+        """Another model in the place of the one that answers."""
         self._warming = Warming(
             store,
             index,
@@ -119,31 +100,43 @@ class Engine:
             lambda: _has_room(index, lexical, limits),
             lexical,
         )
-        self._recall = RecallUseCase(
-            store,
-            embedder,
-            index,
-            self._backlog,
-            RecallLimits(limits.answer_bytes_max, limits.filter_keys, limits.cores),
-            lexical,
-        )
-        self._verification = Verification(store, index, lexical)
-        self._index_messages = IndexUseCase(store, embedder, self._backlog)
-        store.subscribe(index)
-        if snapshotting is not None:
-            store.subscribe(snapshotting)
+        self._verification = Verification(store, self._verified_parts)
+        store.tell_requeued(self._backlog.add)
+        self._index_messages = IndexUseCase(store, self._serving, self._backlog)
+        self._purging = Purging(store, self._traces, limits.purging)
+        self._forgetting = Forgetting(store, self._traces, self._purging)
+        self._retention = Retention(store, self._forgetting.forget_rows, limits.retention)
+        store.subscribe(self._serving)
         if lexical is not None:
             store.subscribe_lexical(lexical)
+
+    def _bundle(self, model: ServedModel) -> Bundle:
+        """Recalls over a model."""
+        limits = self._limits
+        recall = RecallUseCase(
+            self._store,
+            model.embedder,
+            model.index,
+            self._backlog,
+            RecallLimits(limits.answer_bytes_max, limits.filter_keys, limits.cores),
+            self._lexical,
+        )
+        return Bundle(model, recall)
 
     def start(self) -> None:
         """Recover: read the most recent resources, take up what is pending, begin to embed it.
 
         Takes a moment, however large the store is: the rest goes on beside the first calls.
         """
+        if self.saving is not None:
+            self.saving.start()
         warmed = self._warming.start()
         self._backlog.start()
-        if self._snapshotting is not None:
-            self._snapshotting.start()
+        self.exchange.start()
+        if (snapshotting := self._serving.model.snapshotting) is not None:
+            snapshotting.start()
+        self._purging.start()
+        self._retention.start()
         snapshots = self.snapshot_stats()
         _log.info(
             "engine_started",
@@ -155,26 +148,43 @@ class Engine:
     def warm_up(self, text: str, budget: CallBudget) -> None:
         """Recall from nobody's memory, so that the first real recall is as fast as the next."""
         nobody = ""  # no resource has an empty id
-        self._recall(RecallQuery(nobody, text), budget)
-        self._index.resource_dropped(nobody)
+        self.recall(RecallQuery(nobody, text), budget)
+        self._serving.model.index.resource_dropped(nobody)
         if self._lexical is not None:
             self._lexical.resource_dropped(nobody)
-        self._embedder.forget_texts([text], nobody)
+        self._serving.forget_texts([text], nobody)
 
     def stop(self) -> None:
         """Finish what is in hand and close the record. Later calls raise UnavailableError."""
         self._warming.stop()
-        self._recall.close()
+        self._retention.stop()
+        self._purging.stop()
+        self.exchange.stop()
         self._backlog.stop()
-        if self._snapshotting is not None:
-            self._snapshotting.stop()
-        self._embedder.close()
-        self._index.close()
+        self._serving.close()
+        self.exchange.close()
         self._store.close()
+
+    def _verified_parts(self) -> VerifiedParts:
+        """What is compared with the record now."""
+        model = self._serving.model
+        return VerifiedParts(
+            model.index,
+            self._lexical,
+            model.snapshotting,
+            self.saving,
+            model.embedder.dimensions,
+            self.recall,
+        )
+
+    def _traces(self) -> Traces:
+        """What holds something of messages now, for those who make it forget them."""
+        return Traces(self._serving.embedders(), self._serving, self.saving)
 
     def healthy(self) -> bool:
         """The store accepts writes, and everything that embeds lives."""
-        return self._store.healthy and self._backlog.healthy() and self._embedder.healthy
+        embedder = self._serving.model.embedder
+        return self._store.healthy and self._backlog.healthy() and embedder.healthy
 
     # ---- the two calls that matter ----
 
@@ -184,7 +194,12 @@ class Engine:
         Among those that scope, filter, roles, times and exclusions allow, the hits are the top_k by
         relevance: in MODE_DENSE by cosine, and exact; `info.exact` says so in the other modes.
         """
-        return self._recall(query, budget)
+        if query.read_token:
+            # Before a model is chosen: what it waits for may be embedded by the next one.
+            revision = read_revision(query.read_token, self._store.store_id, query.resource_id)
+            self._backlog.wait_for_resource(query.resource_id, revision, budget)
+        with self._serving.use() as bundle:
+            return bundle.recall(query, budget)
 
     def index(
         self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
@@ -197,10 +212,18 @@ class Engine:
         return self._index_messages(resource_id, drafts, wait, budget)
 
     def begin_index(
-        self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
+        self,
+        resource_id: str,
+        drafts: Sequence[MessageDraft],
+        wait: Wait,
+        budget: CallBudget,
+        given: GivenVectors | None = None,
     ) -> IndexTicket:
-        """`index` up to the commit: who cannot spare a thread waits for the ticket's `ready`."""
-        return self._index_messages.begin(resource_id, drafts, wait, budget)
+        """`index` up to the commit: who cannot spare a thread waits for the ticket's `ready`.
+
+        Vectors that are given need not be computed.
+        """
+        return self._index_messages.begin(resource_id, drafts, wait, budget, given)
 
     def when_readable(self, resource_id: str, read_token: str) -> Future[None]:
         """Ends when Recall sees what an Index call accepted; `recall` waits for the same.
@@ -217,33 +240,40 @@ class Engine:
 
     # ---- housekeeping ----
 
-    def forget(self, resource_id: str, target: ForgetTarget) -> ForgetReport:
-        """Remove messages from every answer, and their vectors from the cache and from snapshots.
+    def forget(
+        self,
+        resource_id: str,
+        target: ForgetTarget,
+        budget: CallBudget | None = None,
+        *,
+        purge: bool = False,
+    ) -> ForgetReport:
+        """Remove messages from every answer, and what was made from them; see forgetting.py.
 
-        All that before this returns, but for a snapshot file that cannot be removed from the disk:
-        that is logged and tried again.
-
-        Where it is not known which vectors those are, all of the resource leave the cache: they
-        are all meant, they are too many to be named, or the messages are gone already, as after a
-        call that was broken off in between.
+        Args:
+            resource_id: whose.
+            target: see there.
+            budget: of the search for what a condition names, and of a purge; None: no limit.
+            purge: return when nothing of them is left in the files either.
         """
-        outcome = self._store.forget(resource_id, target)
-        if self._snapshotting is not None:
-            self._snapshotting.forget(resource_id)
-        if target.everything or outcome.texts_left_out:
-            cache_entries = self._embedder.forget_owner(resource_id)
-        elif not outcome.seqs:
-            # Nothing of what was named is there to be counted.
-            self._embedder.forget_owner(resource_id)
-            cache_entries = 0
-        else:
-            cache_entries = self._embedder.forget_texts(outcome.texts, resource_id)
-        return ForgetReport(
-            messages=len(outcome.seqs),
-            vectors=outcome.vectors,
-            threads=outcome.threads,
-            cache_entries=cache_entries,
-        )
+        budget = budget or CallBudget(math.inf)
+        return self._forgetting(resource_id, target, budget, purge=purge)
+
+    def purge(self, budget: CallBudget) -> PurgeReport:
+        """Remove from the files what was forgotten; see `Purging.purge`."""
+        return self._purging.purge(budget)
+
+    def purge_stats(self) -> PurgeStats:
+        """What purges did, and whether there is something to do."""
+        return self._purging.stats()
+
+    def expired(self) -> int:
+        """Messages that the retention has forgotten since the start."""
+        return self._retention.expired()
+
+    def retention_failures(self) -> int:
+        """Looks for what is to expire that failed since the start."""
+        return self._retention.failures()
 
     def list_messages(self, query: ListQuery) -> list[StoredMessage]:
         """One page of history by (create_time, seq)."""
@@ -272,16 +302,16 @@ class Engine:
         The first one's cache is dropped: the other could not forget what is in there.
         """
         moved = self._store.transfer_thread(resource_id, thread_id, to_resource_id)
-        if self._snapshotting is not None:
-            self._snapshotting.forget(resource_id)
-        self._embedder.forget_owner(resource_id)
+        self._serving.forget(resource_id)
+        self._serving.forget_owner(resource_id)
         return moved
 
-    def embed(
-        self, texts: Sequence[str], role: EmbedRole, budget: CallBudget
-    ) -> list[EmbeddedText]:
-        """One vector per text: that of its first window."""
-        return [self._embedder.embed_window(text, role, budget) for text in texts]
+    def embed(self, texts: Sequence[str], role: EmbedRole, budget: CallBudget) -> Embedding:
+        """One vector per text, that of its first window, all by one model."""
+        with self._serving.use() as bundle:
+            embedder = bundle.model.embedder
+            embedded = tuple(embedder.embed_window(text, role, budget) for text in texts)
+            return Embedding(embedded, embedder.dimensions, embedder.index_identity)
 
     # ---- for the people who run it ----
 
@@ -293,17 +323,17 @@ class Engine:
     @property
     def index_identity(self) -> str:
         """Model, revision and dimension of the vectors."""
-        return self._embedder.index_identity
+        return self._serving.model.embedder.index_identity
 
     @property
     def device(self) -> str:
         """Where the model runs."""
-        return self._embedder.device
+        return self._serving.model.embedder.device
 
     @property
     def dimensions(self) -> int:
         """Numbers in a vector."""
-        return self._embedder.dimensions
+        return self._serving.model.embedder.dimensions
 
     def stats(self, resource_id: str | None) -> StoreStats:
         """Counts of one resource, or of all."""
@@ -311,15 +341,16 @@ class Engine:
 
     def cache_stats(self) -> CacheStats:
         """State of the embedding cache."""
-        return self._embedder.cache_stats()
+        return self._serving.model.embedder.cache_stats()
 
     def scheduler_stats(self) -> SchedulerStats:
         """What waits to be embedded, in whichever call, and what has run."""
-        return self._embedder.scheduler_stats()
+        return self._serving.model.embedder.scheduler_stats()
 
     def snapshot_stats(self) -> SnapshotStats | None:
         """What the snapshots hold; None where none are kept."""
-        return None if self._snapshotting is None else self._snapshotting.stats()
+        snapshotting = self._serving.model.snapshotting
+        return None if snapshotting is None else snapshotting.stats()
 
     def create_snapshot(self, budget: CallBudget) -> SnapshotStats:
         """Write snapshots of everything that has none, or another one; returns what is there then.
@@ -327,17 +358,18 @@ class Engine:
         Raises DeadlineExceededError or CancelledError soon after the budget is over: the writing
         goes on in the background.
         """
-        if self._snapshotting is None:
+        if (snapshotting := self._serving.model.snapshotting) is None:
             raise UnavailableError("no snapshots are kept here")
-        return self._snapshotting.create(budget)
+        return snapshotting.create(budget)
 
     def snapshot_failures(self) -> int:
         """Snapshots that could not be written or removed since the start."""
-        return 0 if self._snapshotting is None else self._snapshotting.failures()
+        snapshotting = self._serving.model.snapshotting
+        return 0 if snapshotting is None else snapshotting.failures()
 
     def partitions_loaded(self) -> int:
         """Partitions in memory."""
-        return self._index.partitions_loaded()
+        return self._serving.model.index.partitions_loaded()
 
     def lexical_partitions_loaded(self) -> int:
         """Partitions whose words are in memory."""
@@ -359,19 +391,36 @@ class Engine:
         """
         self._store.subscribe(ChangeWatch(changed))
 
+    def take_up_pending(self) -> None:
+        """Have the messages embedded that a restore brought without vectors."""
+        self._backlog.take_up()
+
+    # ---- failures and damage ----
+
     def embed_failures(self) -> int:
         """Failed embedding attempts since the start."""
         return self._backlog.failures()
 
     def verify(
-        self, resource_id: str | None, budget: CallBudget | None = None
-    ) -> Iterator[Finding | VerifyReport]:
-        """Compare the record with itself and with what is searchable; ends with a report.
+        self,
+        resource_id: str | None,
+        budget: CallBudget | None = None,
+        *,
+        repair: bool = False,
+    ) -> Iterator[VerifyEvent]:
+        """Compare the record with itself and with all that was made from it; ends with a report.
 
-        Raises DeadlineExceededError or CancelledError soon after the budget is over. None: no
-        limit.
+        Args:
+            resource_id: this one alone; None is everything.
+            budget: raises DeadlineExceededError or CancelledError soon after it is over. None: no
+                limit.
+            repair: mend what is found; see verification.py.
         """
-        return self._verification(resource_id, budget)
+        return self._verification(resource_id, budget, repair=repair)
+
+    def damaged(self) -> dict[str, int]:
+        """How much was found damaged since the start, by kind; see `RecordCare.counts`."""
+        return self._store.care.counts()
 
 
 def _has_room(index: VectorIndex, lexical: LexicalIndex | None, limits: EngineLimits) -> bool:

@@ -30,7 +30,8 @@ import structlog
 
 from semanticrecall_core.engine.low_priority import lower_priority
 from semanticrecall_core.types.errors import SemanticRecallError, UnavailableError
-from semanticrecall_core.types.ports import MessageStore, SnapshotStore
+from semanticrecall_core.types.generations import RecordedVectors
+from semanticrecall_core.types.ports import SnapshotStore
 from semanticrecall_core.types.stats import (
     SnapshotStats,
 )
@@ -42,10 +43,12 @@ from semanticrecall_core.types.values import (
 
 if TYPE_CHECKING:
     from semanticrecall_core.types.values import IntColumn
+    from semanticrecall_core.types.verifying import ImageCheck
 
 RESOURCES_TRACKED_MAX = 200_000
 MESSAGES_AT_ONCE = 2_000
 RESOURCES_MAX = 10_000_000
+FORGET_AT_ONCE = 64
 REQUEST_CHECK_SECONDS = 0.1
 GIVE_WAY_SECONDS = 0.05
 GIVE_WAY_MAX = 100
@@ -107,7 +110,7 @@ class Snapshotting:
 
     def __init__(
         self,
-        store: MessageStore,
+        store: RecordedVectors,
         snapshots: SnapshotStore,
         partitions: ImagedPartitions,
         generation: str,
@@ -117,7 +120,7 @@ class Snapshotting:
         """Subscribe it after the vector index.
 
         Args:
-            store: the record.
+            store: the record, or a generation of its vectors.
             snapshots: closed when this stops.
             partitions: the vector index.
             generation: the embedder's.
@@ -149,13 +152,23 @@ class Snapshotting:
 
     def stop(self) -> None:
         """Write what is worth it, within the plan's time, and end the thread."""
+        self._end(self._plan.stop_seconds)
+        self._snapshots.close()
+
+    def retire(self) -> None:
+        """End the thread and write nothing more: another one goes on over the same snapshots.
+
+        `forget` works on. Requests that wait are answered with UnavailableError.
+        """
+        self._end(0.0)
+
+    def _end(self, seconds: float) -> None:
         with self._lock:
-            self._stop_at = time.monotonic() + self._plan.stop_seconds
+            self._stop_at = time.monotonic() + seconds
         self._stopped.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._snapshots.close()
 
     def create(self, budget: CallBudget) -> SnapshotStats:
         """Write images of everything that has none, or another one; returns what is there then.
@@ -237,6 +250,28 @@ class Snapshotting:
             self._failed("snapshot_not_forgotten", error)
         if self._plan.mapped:
             self._wake.set()  # others may be mapped from a file that was rewritten
+
+    def forget_all(self) -> None:
+        """Remove every image there is: they are a former model's. Before `start`."""
+        try:
+            resources = sorted(self._snapshots.resources())
+            for start in range(0, len(resources), FORGET_AT_ONCE):
+                self._snapshots.forget(resources[start : start + FORGET_AT_ONCE])
+        except SemanticRecallError as error:
+            self._failed("snapshots_not_forgotten", error)
+
+    # ---- Verify ----
+
+    def examine(self, resource_id: str | None) -> Iterator[ImageCheck]:
+        """See SnapshotStore.examine."""
+        return self._snapshots.examine(resource_id)
+
+    def forget_damaged_files(self) -> None:
+        """Remove files of which nothing can be read. What fails is logged."""
+        try:
+            self._snapshots.forget([])
+        except SemanticRecallError as error:
+            self._failed("snapshot_not_forgotten", error)
 
     # ---- the thread ----
 

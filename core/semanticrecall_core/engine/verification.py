@@ -1,94 +1,440 @@
-"""Comparing everything that is kept of the messages, and saying what does not agree."""
+"""Verify: comparing everything that is kept of the messages, saying what does not agree, mending it.
+
+The stages, in the order in which they build on each other: the record's file and rows (`database`,
+`messages`, `vectors`, `words`, see messages/verifying.py for the kinds of findings), then what was
+made from it:
+
+  PARTITION_DIFFERS   a message's vectors in memory are not those on record.
+  WORDS_DIFFER        the words in memory are of another revision of a message than the record's.
+  IMAGE_DAMAGED       an image of a partition does not match its checksum, or its file is damaged.
+  IMAGE_UNRECORDED    an image holds rows of messages that are not on record. Rows of edited
+                      messages are no finding: they are never used, and go with the next image.
+  SNAPSHOT_DAMAGED    a saved snapshot is not what its manifest says. Nothing can mend it.
+
+What changes while it is read is looked at once more, and reported only if it still differs in the
+same way. Nothing is changed unless a repair is asked for. A repair mends stage by stage, so that
+one that is killed has mended a part, and ends with recalls of stored messages by their own text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import structlog
 
+from semanticrecall_core.types.errors import (
+    CorruptDataError,
+    NotFoundError,
+    SemanticRecallError,
+)
 from semanticrecall_core.types.lexical import LexicalIndex
 from semanticrecall_core.types.ports import MessageStore, VectorIndex
+from semanticrecall_core.types.recalling import Mode, RecallAnswer, RecallQuery
+from semanticrecall_core.types.stored_message import StoredMessage
 from semanticrecall_core.types.values import CallBudget, Finding, PartitionRows
+from semanticrecall_core.types.verifying import (
+    ImageCheck,
+    RecordDamage,
+    VerifyProgress,
+    VerifyReport,
+)
+
+if TYPE_CHECKING:
+    from semanticrecall_core.types.values import IntColumn
+
+PROGRESS_SECONDS = 0.5
+"""Progress is told as often at most."""
+
+SELF_TEST_MESSAGES = 100
+SECOND_LOOK_SECONDS = 0.1
+"""How long a change that was met half done is given to be done: an image goes after its rows."""
+
+MENDED_AT_ONCE = 256
+_FILE_KINDS = frozenset({"DATABASE_CORRUPT", "PAGE_DAMAGED"})
+_SELF_TEST_COSINE = 0.999
+_log = structlog.get_logger(__name__)
+
+Event = Finding | VerifyProgress
+VerifyEvent = Finding | VerifyProgress | VerifyReport
+Recall = Callable[[RecallQuery, CallBudget], RecallAnswer]
+
+
+class VerifiedImages(Protocol):
+    """Images of partitions, as far as Verify needs them."""
+
+    def examine(self, resource_id: str | None) -> Iterator[ImageCheck]:
+        """Read every image that is on the disk, of one resource or of all."""
+        ...
+
+    def forget(self, resource_id: str) -> None:
+        """Remove the images of a resource; another one is written when it is worth it."""
+        ...
+
+    def forget_damaged_files(self) -> None:
+        """Remove files of which nothing can be read."""
+        ...
+
+
+class NamedSnapshot(Protocol):
+    """A saved snapshot."""
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        ...
+
+
+class VerifiedSnapshots(Protocol):
+    """Saved snapshots, as far as Verify needs them."""
+
+    def snapshots(self) -> Sequence[NamedSnapshot]:
+        """Those that are there."""
+        ...
+
+    def verify(self, name: str, budget: CallBudget) -> object:
+        """Read one whole. Raises CorruptDataError, NotFoundError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """What a Verify looked at; always its last event."""
+class VerifiedParts:
+    """What is compared with the record, and the recalls that a repair ends with."""
 
-    messages: int
-    vectors: int
-    findings: int
+    index: VectorIndex
+    lexical: LexicalIndex | None
+    images: VerifiedImages | None
+    saved: VerifiedSnapshots | None
+    dimensions: int
+    recall: Recall
 
 
 class Verification:
-    """The use case Verify. Thread-safe."""
+    """The use case Verify. Thread-safe; repairs go one at a time."""
 
-    def __init__(
-        self, store: MessageStore, index: VectorIndex, lexical: LexicalIndex | None
-    ) -> None:
-        """What is compared: the record with itself, and with what is searched."""
+    def __init__(self, store: MessageStore, parts: Callable[[], VerifiedParts]) -> None:
+        """`parts`: those that serve now; asked once for each call."""
         self._store = store
-        self._index = index
-        self._lexical = lexical
+        self._parts = parts
+        self._repairing = threading.Lock()
 
     def __call__(
-        self, resource_id: str | None, budget: CallBudget | None
-    ) -> Iterator[Finding | VerifyReport]:
-        """Findings as they are met, then the report. See Engine.verify."""
-        findings = 0
-        for finding in self._store.verify(resource_id, budget):
-            findings += 1
-            yield finding
-        if resource_id is not None:
-            if budget is not None:
-                budget.check()
-            for finding in self._compare_partition(resource_id):
-                findings += 1
-                yield finding
-        stats = self._store.stats(resource_id)
-        yield VerifyReport(stats.messages, stats.vectors, findings)
+        self, resource_id: str | None, budget: CallBudget | None, *, repair: bool = False
+    ) -> Iterator[VerifyEvent]:
+        """Findings and progress as they come, then the report. See Engine.verify."""
+        budget = budget or CallBudget(float("inf"))
+        if not repair:
+            yield from _Run(self._store, self._parts(), resource_id, budget, repair=False)()
+            return
+        with self._repairing:
+            run = _Run(self._store, self._parts(), resource_id, budget, repair=True)
+            yield from run()
 
-    def _compare_partition(self, resource_id: str) -> Iterator[Finding]:
-        """Differences between what is on record and what Recall searches: vectors and words.
 
-        Rows that change while this looks are compared once more, and reported only if they still
-        differ.
-        """
-        for kind, differing_seqs in (
-            ("PARTITION_DIFFERS", self._differing_vectors),
-            ("WORDS_DIFFER", self._differing_words),
-        ):
-            differing = differing_seqs(resource_id)
-            if differing:
-                differing &= differing_seqs(resource_id)
-            for seq in sorted(differing):
-                yield Finding(kind, resource_id, "", f"row {seq}")
+class _Run:
+    """One call."""
 
-    def _differing_vectors(self, resource_id: str) -> set[int]:
-        def by_seq(rows: PartitionRows) -> dict[int, bytes]:
-            vectors: dict[int, bytes] = {}
-            for seq, vector in zip(rows.seqs.tolist(), rows.vectors, strict=True):
-                vectors[seq] = vectors.get(seq, b"") + np.ascontiguousarray(vector).tobytes()
-            return vectors
+    def __init__(
+        self,
+        store: MessageStore,
+        parts: VerifiedParts,
+        resource_id: str | None,
+        budget: CallBudget,
+        *,
+        repair: bool,
+    ) -> None:
+        self._store = store
+        self._parts = parts
+        self._resource_id = resource_id
+        self._budget = budget
+        self._repair = repair
+        self._done: dict[str, int] = {}
+        self._findings = 0
+        self._repaired = 0
+        self._self_test_failures = 0
+        self._told = time.monotonic()
+        self._file_mended: bool | None = None
 
-        return _differing(
-            by_seq(self._store.load_partition(resource_id)),
-            by_seq(self._index.partition_rows(resource_id)),
+    def __call__(self) -> Iterator[VerifyEvent]:
+        stages = [self._record(), self._partitions(), self._images(), self._saved()]
+        if self._repair:
+            stages.append(self._self_test())
+        for stage in stages:
+            for event in stage:
+                self._budget.check()
+                if isinstance(event, Finding):
+                    self._findings += 1
+                    self._repaired += event.repaired
+                    yield event
+                elif self._is_time():
+                    yield event
+        done = self._done.get
+        report = VerifyReport(
+            messages=done("messages", 0),
+            vectors=done("vectors", 0),
+            findings=self._findings,
+            repaired=self._repaired,
+            analyses=done("words", 0),
+            images=done("images", 0),
+            snapshots=done("snapshots", 0),
+            self_test_recalls=done("self-test", 0),
+            self_test_failures=self._self_test_failures,
         )
+        if self._repair:
+            _log.info(
+                "repair_ended",
+                findings=report.findings,
+                repaired=report.repaired,
+                self_test_recalls=report.self_test_recalls,
+                self_test_failures=report.self_test_failures,
+            )
+        yield report
 
-    def _differing_words(self, resource_id: str) -> set[int]:
-        if self._lexical is None:
+    def _is_time(self) -> bool:
+        now = time.monotonic()
+        if now - self._told < PROGRESS_SECONDS:
+            return False
+        self._told = now
+        return True
+
+    def _progress(self, stage: str, done: int, total: int) -> VerifyProgress:
+        self._done[stage] = done
+        return VerifyProgress(stage, done, total)
+
+    # ---- the record ----
+
+    def _record(self) -> Iterator[Event]:
+        waiting: list[RecordDamage] = []
+        events = self._store.care.examine(
+            self._resource_id, self._budget, self._parts.dimensions
+        )
+        for event in events:
+            if isinstance(event, RecordDamage):
+                waiting.append(event)
+                if len(waiting) < MENDED_AT_ONCE:
+                    continue
+            yield from self._mended(waiting)
+            waiting = []
+            if isinstance(event, VerifyProgress):
+                yield self._progress(event.stage, event.done, event.total)
+        yield from self._mended(waiting)
+
+    def _mended(self, damages: list[RecordDamage]) -> Iterator[Finding]:
+        """The findings, mended first where that is asked for."""
+        if not self._repair:
+            yield from (damage.finding for damage in damages)
+            return
+        rows = [d for d in damages if d.finding.kind not in _FILE_KINDS]
+        if len(rows) < len(damages) and self._file_mended is None:
+            self._file_mended = self._mend_file()
+        for damage in damages:
+            if damage.finding.kind in _FILE_KINDS:
+                yield replace(damage.finding, repaired=bool(self._file_mended))
+        if not rows:
+            return
+        report = self._store.care.mend(rows)
+        self._forget_images({resource_id for resource_id, _ in report.set_aside})
+        for damage, repaired in zip(rows, report.repaired, strict=True):
+            yield replace(damage.finding, repaired=repaired)
+
+    def _mend_file(self) -> bool:
+        report = self._store.care.mend_file()
+        self._forget_images({resource_id for resource_id, _ in report.set_aside})
+        return all(report.repaired)
+
+    def _forget_images(self, resource_ids: set[str]) -> None:
+        """Images may hold vectors of messages that are no more on record."""
+        if self._parts.images is not None:
+            for resource_id in sorted(resource_ids - {""}):
+                self._parts.images.forget(resource_id)
+
+    # ---- partitions in memory ----
+
+    def _partitions(self) -> Iterator[Event]:
+        parts = self._parts
+        if self._resource_id is not None:
+            names = [self._resource_id]
+        else:
+            loaded = set(parts.index.resources_loaded())
+            if parts.lexical is not None:
+                loaded.update(parts.lexical.resources_loaded())
+            names = sorted(loaded)
+        for done, name in enumerate(names):
+            self._budget.check()
+            yield from self._partition(name)
+            yield self._progress("partitions", done + 1, len(names))
+
+    def _partition(self, resource_id: str) -> Iterator[Finding]:
+        findings = [
+            Finding(kind, resource_id, "", f"row {seq}", repaired=self._repair)
+            for kind, look in (
+                ("PARTITION_DIFFERS", self._vectors_that_differ),
+                ("WORDS_DIFFER", self._words_that_differ),
+            )
+            for seq in _still_differing(partial(look, resource_id))
+        ]
+        if findings and self._repair:
+            self._store.care.drop_resource(resource_id)
+        yield from findings
+
+    def _vectors_that_differ(self, resource_id: str) -> set[_Difference]:
+        record, corrupt = self._store.care.partition(resource_id)
+        searched = _digests(self._parts.index.partition_rows(resource_id))
+        return _differences(_digests(record), searched, set(corrupt.tolist()))
+
+    def _words_that_differ(self, resource_id: str) -> set[_Difference]:
+        if self._parts.lexical is None:
             return set()
-        record = self._store.load_lexical(resource_id)
-        seqs, revisions = self._lexical.partition_seqs(resource_id)
-        return _differing(
-            dict(zip(record.seqs.tolist(), record.revisions.tolist(), strict=True)),
-            dict(zip(seqs.tolist(), revisions.tolist(), strict=True)),
+        seqs, revisions = self._parts.lexical.partition_seqs(resource_id)
+        recorded, recorded_revisions, corrupt = self._store.care.texts(resource_id)
+        return _differences(
+            _by_seq(recorded, recorded_revisions),
+            _by_seq(seqs, revisions),
+            set(corrupt.tolist()),
         )
 
+    # ---- images ----
 
-def _differing(record: Mapping[int, object], searchable: Mapping[int, object]) -> set[int]:
+    def _images(self) -> Iterator[Event]:
+        images = self._parts.images
+        if images is None:
+            return
+        total = 0
+        doubtful: list[str] = []
+        for done, check in enumerate(images.examine(self._resource_id)):
+            self._budget.check()
+            finding = self._image(check)
+            if finding is not None and finding.kind == "IMAGE_UNRECORDED":
+                doubtful.append(check.resource_id)
+            elif finding is not None:
+                yield finding
+            total = done + 1
+            yield self._progress("images", total, 0)
+        if doubtful:
+            time.sleep(min(SECOND_LOOK_SECONDS, self._budget.remaining()))
+        for resource_id in doubtful:
+            for check in images.examine(resource_id):
+                finding = self._image(check)
+                if finding is not None:
+                    yield finding
+
+    def _image(self, check: ImageCheck) -> Finding | None:
+        images = self._parts.images
+        assert images is not None
+        if check.image is None:
+            where = check.file or "the image does not match its checksum"
+            found = Finding("IMAGE_DAMAGED", check.resource_id, "", where, repaired=self._repair)
+        else:
+            seqs = np.unique(check.image.rows.seqs)
+            there = self._store.care.seqs_there(check.resource_id, seqs)
+            gone = len(seqs) - len(there)
+            if not gone:
+                return None
+            what = f"rows of {gone} messages that are not on record"
+            found = Finding(
+                "IMAGE_UNRECORDED", check.resource_id, "", what, repaired=self._repair
+            )
+        if self._repair and check.resource_id:
+            images.forget(check.resource_id)
+        elif self._repair:
+            images.forget_damaged_files()
+        return found
+
+    # ---- saved snapshots ----
+
+    def _saved(self) -> Iterator[Event]:
+        saved = self._parts.saved
+        if saved is None or self._resource_id is not None:
+            return
+        names = [one.name for one in saved.snapshots()]
+        for done, name in enumerate(names):
+            try:
+                saved.verify(name, self._budget)
+            except NotFoundError:
+                continue  # deleted meanwhile
+            except CorruptDataError as error:
+                yield Finding("SNAPSHOT_DAMAGED", "", "", f"{name}: {error.message}")
+            yield self._progress("snapshots", done + 1, len(names))
+
+    # ---- the end of a repair ----
+
+    def _self_test(self) -> Iterator[Event]:
+        """Recall stored messages by their own text: by vectors, and by vectors and words."""
+        modes = [Mode.DENSE] if self._parts.lexical is None else [Mode.DENSE, Mode.HYBRID]
+        sample = self._store.care.sample(self._resource_id, SELF_TEST_MESSAGES)
+        for done, message in enumerate(sample):
+            self._budget.check()
+            try:
+                came_first = all(self._comes_first(message, mode) for mode in modes)
+            except CorruptDataError:
+                came_first = False
+            if not came_first:
+                self._self_test_failures += 1
+                _log.error("repair_self_test_failed", seq=message.seq)
+            yield self._progress("self-test", done + 1, len(sample))
+
+    def _comes_first(self, message: StoredMessage, mode: Mode) -> bool:
+        query = RecallQuery(
+            message.resource_id, message.text, top_k=1, before=0, after=0, mode=mode
+        )
+        try:
+            answer = self._parts.recall(query, self._budget)
+        except CorruptDataError:
+            raise
+        except SemanticRecallError as error:
+            _log.warning("repair_self_test_not_run", reason=error.reason)
+            raise
+        best = [m for m in answer.messages if m.rank == 1]
+        if not best:
+            return False
+        if best[0].message.seq == message.seq or best[0].message.text == message.text:
+            return True
+        found = best[0].found
+        return found is not None and (found.cosine or 0.0) >= _SELF_TEST_COSINE
+
+
+_Difference = tuple[int, bytes | int | None, bytes | int | None]
+"""A message's seq, what the record has of it and what is searched; None for nothing."""
+
+
+def _still_differing(look: Callable[[], set[_Difference]]) -> list[int]:
+    """Messages that differ, and differ in the same way when they are looked at once more."""
+    differing = look()
+    if differing:
+        differing &= look()
+    return sorted({seq for seq, _, _ in differing})
+
+
+def _differences(
+    record: dict[int, bytes] | dict[int, int],
+    searched: dict[int, bytes] | dict[int, int],
+    left_out: set[int],
+) -> set[_Difference]:
     return {
-        seq for seq in record.keys() | searchable.keys() if record.get(seq) != searchable.get(seq)
+        (seq, record.get(seq), searched.get(seq))
+        for seq in (record.keys() | searched.keys()) - left_out
+        if record.get(seq) != searched.get(seq)
     }
+
+
+def _digests(rows: PartitionRows) -> dict[int, bytes]:
+    """By seq, a digest of all that a search reads of a message."""
+    columns = (rows.chunks, rows.thread_keys, rows.times_ns, rows.roles, rows.revisions)
+    numbers = np.stack([np.asarray(column, np.int64) for column in columns], axis=1)
+    vectors = np.ascontiguousarray(rows.vectors, np.float32)
+    found: dict[int, bytes] = {}
+    for seq, number, vector in zip(rows.seqs.tolist(), numbers, vectors, strict=True):
+        digest = hashlib.blake2b(found.get(seq, b"") + number.tobytes(), digest_size=16)
+        digest.update(vector)
+        found[seq] = digest.digest()
+    return found
+
+
+def _by_seq(seqs: IntColumn, revisions: IntColumn) -> dict[int, int]:
+    return dict(zip(seqs.tolist(), revisions.tolist(), strict=True))

@@ -86,6 +86,10 @@ class InMemoryLexicalIndex:
         """Seqs and revisions of what the partition holds now, by seq; for Verify."""
         return self._partitions.get(resource_id).view.seqs_and_revisions()
 
+    def resources_loaded(self) -> list[str]:
+        """The resources whose partitions are in memory."""
+        return self._partitions.names()
+
     def partitions_loaded(self) -> int:
         """How many partitions are in memory."""
         return self._partitions.count()

@@ -1,7 +1,7 @@
 """Reading a resource's analyses, and making those that are not there.
 
 What is there comes from one range of `analyses`. Which messages should have one is told by two
-indexes, without reading a message: what has something to embed has vectors of the current
+indexes, without reading a message: what has something to embed has vectors, of whatever
 generation, or is pending (schema.py).
 """
 
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 import numpy as np
-import structlog
 
 from ..types.errors import CorruptDataError
 from ..types.lexical import LexicalRows, TextAnalyser
 from ..types.stored_message import DecodeMessage
 from .analysis_rows import ANALYSIS_COLUMNS, SEQ, AnalysisColumns
+from .damage_log import DamageLog
 from .rows import MESSAGE_COLUMNS, MESSAGES, stored_message
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _RESOURCE = "(SELECT resource_key FROM resources WHERE resource_id = ?1)"
 _BATCH_ROWS = 256
-_LOGGED_SEQS_MAX = 100
-_log = structlog.get_logger(__name__)
 
 ReadTransaction = Callable[[], AbstractContextManager[apsw.Connection]]
 
@@ -50,9 +48,9 @@ class LoadedAnalyses:
 def load_analyses(
     read: ReadTransaction,
     resource_id: str,
-    generation_key: int,
     decode: DecodeMessage,
     analyser: TextAnalyser,
+    damage: DamageLog,
 ) -> LoadedAnalyses:
     """The current analyses of a resource; what is missing, damaged or old is made from the text.
 
@@ -65,15 +63,15 @@ def load_analyses(
             " ORDER BY a.seq",
             (resource_id,),
         ).fetchall()
-        wanted = _seqs_to_embed(connection, resource_id, generation_key)
+        wanted = _seqs_to_embed(connection, resource_id)
     found = AnalysisColumns.of(rows)
     if found.corrupt_seqs:
-        _log.error("store_analyses_corrupt", seqs=found.corrupt_seqs[:_LOGGED_SEQS_MAX])
+        damage.found("words", found.corrupt_seqs)
     is_current = np.fromiter(map(analyser.is_current, found.analysed), np.bool_)
     if not is_current.all():
         found = found.only(is_current)
     lacking = np.setdiff1d(wanted, found.numbers[:, SEQ], assume_unique=True)
-    making = _Making(resource_id, decode, analyser)
+    making = _Making(resource_id, decode, analyser, damage)
     for start in range(0, lacking.size, _BATCH_ROWS):
         with read() as connection:
             batch = _messages(connection, resource_id, lacking[start : start + _BATCH_ROWS])
@@ -82,13 +80,13 @@ def load_analyses(
     return LoadedAnalyses((found.by_seq(made) if lacking.size else found).lexical_rows(), made)
 
 
-def _seqs_to_embed(connection: apsw.Connection, resource_id: str, generation_key: int) -> IntColumn:
+def _seqs_to_embed(connection: apsw.Connection, resource_id: str) -> IntColumn:
     """The messages that have something to embed, sorted and unique."""
     rows = connection.execute(
         "SELECT seq FROM vectors INDEXED BY vectors_by_message"
-        f" WHERE resource_key = {_RESOURCE} AND generation_key = ?2"
+        f" WHERE resource_key = {_RESOURCE}"
         f" UNION ALL SELECT seq FROM pending WHERE resource_key = {_RESOURCE}",
-        (resource_id, generation_key),
+        (resource_id,),
     ).fetchall()
     return np.unique(np.fromiter(chain.from_iterable(rows), np.int64, len(rows)))
 
@@ -106,8 +104,15 @@ def _messages(
 class _Making:
     """Analyses made from texts; a damaged message is logged and left out."""
 
-    def __init__(self, resource_id: str, decode: DecodeMessage, analyser: TextAnalyser) -> None:
+    def __init__(
+        self,
+        resource_id: str,
+        decode: DecodeMessage,
+        analyser: TextAnalyser,
+        damage: DamageLog,
+    ) -> None:
         self._resource_id = resource_id
+        self._damage = damage
         self._decode = decode
         self._analyser = analyser
         self._numbers: list[tuple[int, ...]] = []
@@ -121,7 +126,7 @@ class _Making:
                 message = stored_message(row, self._resource_id, self._decode)
                 analysed = self._analyser.analyse(message.text, message.author)
             except CorruptDataError:
-                _log.error("store_row_corrupt", seq=seq)
+                self._damage.found("message", [seq])
                 continue
             self._numbers.append((seq, resource_key, thread_key, time_ns, role, revision))
             self._analysed.append(analysed)

@@ -7,7 +7,7 @@ connections keep them prepared.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import apsw
@@ -29,7 +29,7 @@ from ..types.values import (
 from ..types.windows import MatchingRows
 from . import keys
 from .filter_sql import compile_filter, json_path
-from .rows import MESSAGE_COLUMNS, MESSAGES, shown, stored_message
+from .rows import MESSAGE_COLUMNS, MESSAGES, shown, sound_messages, stored_message
 from .schema import read_record
 from .vector_rows import VECTOR_COLUMNS, VectorColumns
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _RESOURCE = "(SELECT resource_key FROM resources WHERE resource_id = ?1)"
 _THREAD = f"(SELECT thread_key FROM threads WHERE thread_id = ?2 AND resource_key = {_RESOURCE})"
+_SERVED = "generation_key = (SELECT generation_key FROM record)"
 _KEYS_ONE_BY_ONE = 4
 _FourCounts = tuple[int, int, int, int]
 _FiveCounts = tuple[int, int, int, int, int]
@@ -132,9 +133,15 @@ def unknown_metadata_keys(
 
 
 def list_messages(
-    connection: apsw.Connection, query: ListQuery, decode: DecodeMessage
+    connection: apsw.Connection,
+    query: ListQuery,
+    decode: DecodeMessage,
+    damaged: Callable[[int], None],
 ) -> list[StoredMessage]:
-    """One page of history; bounds and position become one range of the index."""
+    """One page of history; bounds and position become one range of the index.
+
+    Damaged messages are told and left out.
+    """
     low = (TIME_NS_MIN if query.time_from_ns is None else query.time_from_ns, 0)
     high = (TIME_NS_MAX, TIME_NS_MAX) if query.time_to_ns is None else (query.time_to_ns, 0)
     if query.after is not None:
@@ -149,13 +156,22 @@ def list_messages(
         else f"m.thread_key = {_THREAD}"
     )
     order = "DESC" if query.newest_first else "ASC"
-    rows = connection.execute(
+    statement = (
         f"{_MESSAGE} WHERE {whose} AND (m.create_time_ns, m.seq) > (?3, ?4)"
         " AND (m.create_time_ns, m.seq) < (?5, ?6) AND (?7 = -1 OR (1 << m.role) & ?7)"
-        f" ORDER BY m.create_time_ns {order}, m.seq {order} LIMIT ?8",
-        (query.resource_id, query.thread_id, *low, *high, roles, query.limit),
-    ).fetchall()
-    return [stored_message(row, query.resource_id, decode) for row in rows]
+        f" ORDER BY m.create_time_ns {order}, m.seq {order} LIMIT ?8"
+    )
+    page: list[StoredMessage] = []
+    while True:
+        names = (query.resource_id, query.thread_id)
+        limit = query.limit - len(page)
+        rows = connection.execute(statement, (*names, *low, *high, roles, limit)).fetchall()
+        page += sound_messages(rows, query.resource_id, decode, damaged)
+        # A page with less than was asked for is the last one: what is left out is made up for.
+        if len(rows) < limit or len(page) == query.limit:
+            return page
+        last = cast("tuple[int, int]", (rows[-1][3], rows[-1][0]))
+        low, high = (low, last) if query.newest_first else (last, high)
 
 
 def list_threads(
@@ -243,7 +259,7 @@ def resource_stats(connection: apsw.Connection, resource_id: str) -> StoreStats:
     """Counts of one resource."""
     row = connection.execute(
         f"SELECT (SELECT count(*) FROM messages WHERE resource_key = {_RESOURCE}),"
-        f" (SELECT count(*) FROM vectors WHERE resource_key = {_RESOURCE}),"
+        f" (SELECT count(*) FROM vectors WHERE resource_key = {_RESOURCE} AND {_SERVED}),"
         f" (SELECT count(*) FROM pending WHERE resource_key = {_RESOURCE}),"
         f" (SELECT count(*) FROM threads WHERE resource_key = {_RESOURCE})",
         (resource_id,),
@@ -254,7 +270,7 @@ def resource_stats(connection: apsw.Connection, resource_id: str) -> StoreStats:
 def store_stats(connection: apsw.Connection, disk_bytes: int) -> StoreStats:
     """Counts of the whole record."""
     row = connection.execute(
-        "SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM vectors),"
+        f"SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM vectors WHERE {_SERVED}),"
         " (SELECT count(*) FROM pending), (SELECT count(*) FROM threads),"
         " (SELECT count(*) FROM resources)"
     ).fetchone()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..types.errors import CorruptDataError
@@ -124,6 +125,20 @@ def stored_message(row: tuple[Any, ...], resource_id: str, decode: DecodeMessage
         encoded,
         decode,
     )
+
+
+def sound_messages(
+    rows: Iterable[tuple[Any, ...]],
+    resource_id: str,
+    decode: DecodeMessage,
+    damaged: Callable[[int], None],
+) -> Iterator[StoredMessage]:
+    """Rows of MESSAGE_COLUMNS as messages; those that are damaged are told and left out."""
+    for row in rows:
+        try:
+            yield stored_message(row, resource_id, decode)
+        except CorruptDataError:
+            damaged(row[0])
 
 
 def draft_of(message: StoredMessage) -> MessageDraft:

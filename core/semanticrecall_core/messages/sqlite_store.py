@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import apsw
 import structlog
 
 from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
 from ..types.filters import Filter
+from ..types.generations import ModelIdentity
 from ..types.lexical import LexicalListener, LexicalRows, TextAnalyser
 from ..types.ports import CommitListener, MessageCodec
 from ..types.stats import (
@@ -23,8 +22,6 @@ from ..types.values import (
     AppendOutcome,
     CallBudget,
     Finding,
-    ForgetOutcome,
-    ForgetTarget,
     ListQuery,
     MessageDraft,
     PartitionRows,
@@ -34,14 +31,26 @@ from ..types.values import (
     ThreadSummary,
     VectorRecord,
 )
+from ..types.verifying import RecordCare, RecordDamage
 from ..types.windows import GroupQuery, GroupRows, MatchingRows, WindowQuery, WindowRows
-from . import reading, verifying, windows
+from . import reading, windows
 from .analysis_rows import AnalysisColumns
 from .append import Append
-from .commit import Change, GroupCommit, QueueLimits
+from .care import SqliteRecordCare
+from .commit import GroupCommit, QueueLimits
 from .connection import READER_CACHE_KIB, DatabaseFile, ReaderPool
+from .damage_log import DamageLog
 from .directory import DataDirectory
-from .forget import Forget
+from .erasing import RecordErasing
+from .generation_rows import GenerationRows
+from .generations import (
+    BeginGeneration,
+    DeleteVectors,
+    EndDropped,
+    ServeGeneration,
+    dropped_vectors,
+    has_dropped,
+)
 from .journal import OpenedJournal, open_journal
 from .lexical_loading import load_analyses
 from .preparing import (
@@ -54,10 +63,12 @@ from .preparing import (
     prepared,
 )
 from .put_analyses import WriteBack
-from .put_vectors import PutVectors, check_vectors, requeue, vector_bytes
+from .put_vectors import PutVectors, check_vectors, vector_bytes
 from .rows import stored_message
+from .saved_database import SqliteSavedDatabases
+from .saving import StoreSaving
 from .transfer import TransferThread
-from .vector_rows import VectorColumns
+from .verifying import RecordChecks
 
 if TYPE_CHECKING:
     from ..types.values import IntColumn
@@ -78,6 +89,9 @@ class StoreOptions:
         vfs: SQLite's operating system layer; "" is the default.
         reader_cache_kib: pages that each reading connection keeps, in KiB; the system's own cache
             of the file is beneath it.
+        key: of the database's pages, 32 bytes; None: they are plain.
+        index_identity: of the model whose generation is given, for people.
+        next_model: the one that is to take its place; served if the record is of that one already.
     """
 
     clock: Callable[[], int] = time.time_ns
@@ -87,9 +101,12 @@ class StoreOptions:
     queue: QueueLimits = field(default_factory=QueueLimits)
     vfs: str = ""
     reader_cache_kib: int = READER_CACHE_KIB
+    key: bytes | None = field(default=None, repr=False)
+    index_identity: str = ""
+    next_model: ModelIdentity | None = None
 
 
-class SqliteMessageStore:
+class SqliteMessageStore(RecordErasing):
     """See `MessageStore` in types/ports.py for what each method promises."""
 
     def __init__(
@@ -107,8 +124,8 @@ class SqliteMessageStore:
             directory: made (0700) if it is not there. One that is held already is taken over,
                 without a moment in which another process could take it; the store closes it, also
                 when it cannot be opened.
-            generation: identity of the vectors that are put and served; after a change every
-                embeddable message is pending again.
+            generation: identity of the vectors that are put and served; see also
+                `StoreOptions.next_model` and the property of this name.
             codec: the form in which messages are kept, and given to those who answer with them.
             analyser: makes what the record keeps of a message for the lexical index; None keeps
                 nothing and tells it nothing. What others kept stays, as far as it is still right.
@@ -116,7 +133,8 @@ class SqliteMessageStore:
         Raises:
             StoreLockedError: another process holds the directory.
             UnsafeEnvironmentError: a file system or SQLite that cannot keep a log.
-            FailedPreconditionError: a newer format, a foreign database or another codec's.
+            FailedPreconditionError: a newer format, a foreign database, another codec's, or one
+                with vectors of another model.
             CorruptDataError: acknowledged changes are missing, or the database is damaged.
         """
         options = options or StoreOptions()
@@ -135,20 +153,37 @@ class SqliteMessageStore:
                 self._directory.lock,
                 options.vfs or ("unix-excl" if shared else ""),
                 options.reader_cache_kib,
+                options.key,
             )
-            opened = _opened(self._directory, file, generation, codec.name, options.accept_loss)
+            models = (ModelIdentity(generation, options.index_identity), options.next_model)
+            opened = _opened(self._directory, file, models, codec.name, options.accept_loss)
         except BaseException:
             self._directory.close()
             raise
         self._store_id = opened.store_id
-        self._generation_key = opened.generation_key
-        self._readers = ReaderPool(file, connections_max=options.readers_max)
+        self._damage = DamageLog()
+        self._readers = ReaderPool(
+            file, connections_max=options.readers_max, damaged=self._damage.page_found
+        )
         self._writer = GroupCommit(opened.journal, options.queue)
+        self._care = SqliteRecordCare(
+            self._readers,
+            self._writer,
+            RecordChecks(codec.decode, analyser, None),
+            self._damage,
+            self.load_lexical,
+        )
+        self._served = self._rows_of(*opened.generation)
+        self._file = file
 
     @property
     def store_id(self) -> str:
         """Identity of this data directory; made once."""
         return self._store_id
+
+    def saving(self, saved: SqliteSavedDatabases) -> StoreSaving:
+        """Writes it to a file, and fills it from one that `saved` opens."""
+        return StoreSaving(self._file, self._readers, self._writer, self, saved)
 
     @property
     def codec(self) -> MessageCodec:
@@ -159,6 +194,15 @@ class SqliteMessageStore:
     def healthy(self) -> bool:
         """False after the writer died or a sync failed and the store was not yet reopened."""
         return self._writer.healthy
+
+    @property
+    def care(self) -> RecordCare:
+        """Verifies the record and mends it."""
+        return self._care
+
+    def tell_requeued(self, listener: Callable[[list[PendingRow]], None]) -> None:
+        """Tell of messages whose vectors were found damaged, and are gone; on any thread."""
+        self._damage.tell_requeued(listener)
 
     def subscribe(self, listener: CommitListener) -> None:
         """Register a listener, before the first write; told in the order they came."""
@@ -176,9 +220,9 @@ class SqliteMessageStore:
         loaded = load_analyses(
             self._readers.read,
             resource_id,
-            self._generation_key,
             self._codec.decode,
             self._analyser,
+            self._damage,
         )
         if loaded.made.analysed:
             _log.info("store_analyses_made", messages=len(loaded.made.analysed))
@@ -200,7 +244,7 @@ class SqliteMessageStore:
     def _append(
         self, resource_id: str, drafts: Sequence[PreparedDraft], budget: CallBudget
     ) -> list[AppendOutcome]:
-        operation = Append(resource_id, drafts, self._clock(), self._generation_key, self._codec)
+        operation = Append(resource_id, drafts, self._clock(), self._codec)
         return self._writer.submit(operation, budget, size_bytes=append_bytes(drafts))
 
     def _contents(
@@ -215,12 +259,21 @@ class SqliteMessageStore:
         except (CorruptDataError, ResourceExhaustedError, UnavailableError):
             return {}  # whether it can be written the writer says
 
-    def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
-        """Store vectors whose row still has that revision."""
+    # ---- vectors ----
+
+    @property
+    def generation(self) -> str:
+        """The generation that is searched."""
+        return self._served.generation
+
+    def put_vectors(
+        self, records: Sequence[VectorRecord], generation: str | None = None
+    ) -> list[bool]:
+        """Store vectors whose row still has that revision, if their generation is searched."""
         if not records:
             return []
         check_vectors(records)
-        operation = PutVectors(records, self._generation_key)
+        operation = PutVectors(records, generation or self._served.generation)
         return self._writer.submit(operation, size_bytes=vector_bytes(records))
 
     def pending(self, after_seq: int, limit: int) -> list[PendingRow]:
@@ -232,36 +285,61 @@ class SqliteMessageStore:
             try:
                 text = stored_message(row, resource_id, self._codec.decode).text
             except CorruptDataError:
-                _log.error("store_row_corrupt", seq=row[0])
+                self._message_damaged(row[0])
                 continue
             rows.append(PendingRow(resource_id, row[0], row[4], text))
         return rows
 
     def load_partition(self, resource_id: str) -> PartitionRows:
         """All current vectors of a resource; damaged ones are logged and embedded again."""
-        with self._readers.read() as connection:
-            found = reading.partition_columns(connection, resource_id, self._generation_key)
-        return self._sound_rows(resource_id, *found)
+        return self._served.load_partition(resource_id)
 
     def row_checksums(self, resource_id: str) -> RowChecksums:
         """Which rows `load_partition` would give; damage is not seen here."""
-        with self._readers.read() as connection:
-            return reading.row_checksums(connection, resource_id, self._generation_key)
+        return self._served.row_checksums(resource_id)
 
     def load_rows(self, resource_id: str, seqs: IntColumn) -> PartitionRows:
         """Current vectors of these messages; damaged ones as in `load_partition`."""
-        with self._readers.read() as connection:
-            found = reading.row_columns(connection, resource_id, seqs, self._generation_key)
-        return self._sound_rows(resource_id, *found)
+        return self._served.load_rows(resource_id, seqs)
 
-    def _sound_rows(
-        self, resource_id: str, resource_key: int, columns: VectorColumns
-    ) -> PartitionRows:
-        if columns.corrupt_seqs:
-            _log.error("store_vectors_corrupt", seqs=columns.corrupt_seqs[:100])
-            damaged = (resource_id, resource_key, columns.corrupt_seqs)
-            self._writer.post(partial(_requeue, damaged))
-        return columns.partition_rows()
+    def vectors_of(self, model: ModelIdentity) -> GenerationRows:
+        """The vectors of a generation; one that is not searched is the next from now on."""
+        if model.generation == self._served.generation:
+            return self._served
+        return self._rows_of(self._writer.submit(BeginGeneration(model)), model.generation)
+
+    def serve(
+        self, generation: str, without: Collection[int], switched: Callable[[], None]
+    ) -> tuple[int, ...]:
+        """Search another generation from now on; returns what it lacks for that."""
+
+        def committed(key: int) -> None:
+            self._served = self._rows_of(key, generation)
+            switched()
+
+        return self._writer.submit(ServeGeneration(generation, without, committed))
+
+    def drop_unused_vectors(self, after: tuple[int, int], rows_max: int) -> tuple[int, int] | None:
+        """Delete some of the vectors that no generation in use has; returns where to go on."""
+        with self._readers.read() as connection:
+            if not has_dropped(connection):
+                return None
+            rows = dropped_vectors(connection, after, rows_max)
+        if rows:
+            self._writer.submit(DeleteVectors([row[0] for row in rows]), frees_space=True)
+            return int(rows[-1][1]), int(rows[-1][2])
+        self._writer.submit(EndDropped(), frees_space=True)
+        return None if after == (0, 0) else (0, 0)  # once more from the beginning
+
+    def _rows_of(self, key: int, generation: str) -> GenerationRows:
+        return GenerationRows(
+            self._readers, self._writer, self._codec.decode, self._damage, (key, generation)
+        )
+
+    # ---- messages ----
+
+    def _message_damaged(self, seq: int) -> None:
+        self._damage.found("message", [seq])
 
     def thread_key(self, resource_id: str, thread_id: str) -> int | None:
         """The key of a thread."""
@@ -290,12 +368,14 @@ class SqliteMessageStore:
     def windows(self, query: WindowQuery) -> WindowRows:
         """Hits and neighbours in answer order, and what did not fit."""
         with self._readers.read() as connection:
-            return windows.windows(connection, query, self._codec.decode)
+            return windows.windows(
+                connection, query, self._codec.decode, self._message_damaged
+            )
 
     def group(self, query: GroupQuery) -> GroupRows:
         """A group, whole or not at all."""
         with self._readers.read() as connection:
-            return windows.group(connection, query, self._codec.decode)
+            return windows.group(connection, query, self._codec.decode, self._message_damaged)
 
     def get(self, resource_id: str, message_ids: Sequence[str]) -> list[StoredMessage]:
         """The messages that are there, in the order of the ids, each once."""
@@ -305,7 +385,9 @@ class SqliteMessageStore:
     def list_messages(self, query: ListQuery) -> list[StoredMessage]:
         """One page of history."""
         with self._readers.read() as connection:
-            return reading.list_messages(connection, query, self._codec.decode)
+            return reading.list_messages(
+                connection, query, self._codec.decode, self._message_damaged
+            )
 
     def list_threads(
         self, resource_id: str, limit: int, after: tuple[int, int] | None
@@ -318,11 +400,6 @@ class SqliteMessageStore:
         """Move a thread; returns its messages."""
         operation = TransferThread(resource_id, thread_id, to_resource_id, self._codec)
         return self._writer.submit(operation)
-
-    def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
-        """Remove messages, their vectors and threads that are empty then."""
-        operation = Forget(resource_id, target, self._codec.decode)
-        return self._writer.submit(operation, frees_space=True)
 
     def recent_resources(self, limit: int) -> list[str]:
         """Resources by the time of their newest message, newest first."""
@@ -339,13 +416,10 @@ class SqliteMessageStore:
     def verify(
         self, resource_id: str | None, budget: CallBudget | None = None
     ) -> Iterator[Finding]:
-        """Read everything and yield what does not agree; see verifying.py for the kinds."""
-        return verifying.verify(
-            lambda: self._readers.read(budget),
-            resource_id,
-            self._generation_key,
-            self._codec.decode,
-        )
+        """What `care.examine` finds in the record; see verifying.py for the kinds."""
+        for event in self._care.examine(resource_id, budget, None):
+            if isinstance(event, RecordDamage):
+                yield event.finding
 
     def close(self) -> None:
         """Finish accepted writes and let go of the directory. Safe to call twice."""
@@ -355,21 +429,17 @@ class SqliteMessageStore:
 
 
 def _opened(
-    directory: DataDirectory, file: DatabaseFile, generation: str, codec: str, accept_loss: bool
+    directory: DataDirectory,
+    file: DatabaseFile,
+    models: tuple[ModelIdentity, ModelIdentity | None],
+    codec: str,
+    accept_loss: bool,
 ) -> OpenedJournal:
     """Open the journal; on a full disk once more without the ballast, to be able to forget."""
     try:
-        return open_journal(directory, file, generation, codec=codec, accept_loss=accept_loss)
+        return open_journal(directory, file, models, codec=codec, accept_loss=accept_loss)
     except (ResourceExhaustedError, UnavailableError):
         if not directory.release_ballast():
             raise
         _log.warning("store_ballast_released")
-        return open_journal(directory, file, generation, codec=codec, accept_loss=accept_loss)
-
-
-def _requeue(
-    damaged: tuple[str, int, tuple[int, ...]], connection: apsw.Connection, _revision: int
-) -> Change[None]:
-    resource_id, resource_key, seqs = damaged
-    requeue(connection, resource_key, seqs)
-    return Change(None, resources=(resource_id,))
+        return open_journal(directory, file, models, codec=codec, accept_loss=accept_loss)

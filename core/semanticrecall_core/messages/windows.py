@@ -17,10 +17,17 @@ from typing import Any, cast
 
 import apsw
 
+from ..types.errors import CorruptDataError
 from ..types.stored_message import DecodeMessage, StoredMessage
 from ..types.windows import GroupQuery, GroupRows, WindowQuery, WindowRows
 from .reading import seqs_of_ids
-from .rows import MESSAGE_COLUMNS, MESSAGE_REVISION, MESSAGES, stored_message
+from .rows import (
+    MESSAGE_COLUMNS,
+    MESSAGE_REVISION,
+    MESSAGES,
+    sound_messages,
+    stored_message,
+)
 
 _RESOURCE = "(SELECT resource_key FROM resources WHERE resource_id = ?1)"
 _THREAD = f"(SELECT thread_key FROM threads WHERE thread_id = ?2 AND resource_key = {_RESOURCE})"
@@ -112,8 +119,13 @@ STATEMENTS = {
 """By whether one step is enough, and whether there are exclusions."""
 
 
-def windows(connection: apsw.Connection, query: WindowQuery, decode: DecodeMessage) -> WindowRows:
-    """Hits and neighbours, each once; see the port."""
+def windows(
+    connection: apsw.Connection,
+    query: WindowQuery,
+    decode: DecodeMessage,
+    damaged: Callable[[int], None],
+) -> WindowRows:
+    """Hits and neighbours, each once; see the port. Damaged ones are told and left out."""
     hits = list(dict.fromkeys(query.hits))
     if not hits:
         return WindowRows((), ())
@@ -127,14 +139,22 @@ def windows(connection: apsw.Connection, query: WindowQuery, decode: DecodeMessa
     if excluded.size:
         bindings = (*bindings, apsw.carray(excluded))
     asked = STATEMENTS[max(query.before, query.after) <= 1, bool(excluded.size)]
-    reading = _WindowReading(query, hits, decode)
+    reading = _WindowReading(query, hits, decode, damaged)
     if not reading.take(connection.execute(asked.bodies, bindings), whole=True):
         reading.take(connection.execute(asked.places, bindings), whole=False)
     return reading.rows()
 
 
-def group(connection: apsw.Connection, query: GroupQuery, decode: DecodeMessage) -> GroupRows:
-    """A group in order, or nothing of it where it is too large. Lengths are read first."""
+def group(
+    connection: apsw.Connection,
+    query: GroupQuery,
+    decode: DecodeMessage,
+    damaged: Callable[[int], None],
+) -> GroupRows:
+    """A group in order, or nothing of it where it is too large. Lengths are read first.
+
+    Nothing either where a member is damaged, which is told.
+    """
     names = (query.resource_id, query.thread_id, query.group_id)
     lengths = connection.execute(
         f"SELECT m.seq, length(m.encoded) FROM messages m WHERE {_GROUP} LIMIT ?4",
@@ -148,22 +168,29 @@ def group(connection: apsw.Connection, query: GroupQuery, decode: DecodeMessage)
     rows = connection.execute(
         f"SELECT {MESSAGE_COLUMNS} FROM {MESSAGES} WHERE {_GROUP} ORDER BY m.create_time_ns, m.seq",
         names,
-    )
-    return GroupRows(tuple(stored_message(row, query.resource_id, decode) for row in rows))
+    ).fetchall()
+    members = tuple(sound_messages(rows, query.resource_id, decode, damaged))
+    return GroupRows(members if len(members) == len(rows) else None)
 
 
 class _WindowReading:
     """The messages taken so far, the room that is left, and what did not fit."""
 
     def __init__(
-        self, query: WindowQuery, hits: list[tuple[int, int]], decode: DecodeMessage
+        self,
+        query: WindowQuery,
+        hits: list[tuple[int, int]],
+        decode: DecodeMessage,
+        damaged: Callable[[int], None],
     ) -> None:
         self._query = query
+        self._tell_damaged = damaged
         self._hits = hits
         self._decode = decode
         self._there: set[int] = set()
         self._taken: dict[int, StoredMessage] = {}
         self._dropped: set[int] = set()
+        self._damaged: set[int] = set()
 
     def take(self, rows: Iterator[tuple[Any, ...]], *, whole: bool) -> bool:
         """Take rows as they come, whole messages until one does not fit, or count their places.
@@ -176,10 +203,16 @@ class _WindowReading:
         room = self._query.bytes_max
         for row in rows:
             seq, revision, is_neighbour, hit = row[0], row[MESSAGE_REVISION], row[-2], row[-1]
-            if seq in taken or (is_neighbour and hit not in there):
+            if seq in taken or seq in self._damaged or (is_neighbour and hit not in there):
                 continue
-            # Damage is told, not taken for an edit.
-            message = stored_message(row, resource_id, decode) if whole else None
+            message: StoredMessage | None = None
+            if whole:
+                try:
+                    message = stored_message(row, resource_id, decode)
+                except CorruptDataError:  # told, not taken for an edit
+                    self._damaged.add(seq)
+                    self._tell_damaged(seq)
+                    continue
             if not is_neighbour and (seq, revision) != hits[hit]:
                 continue
             if matching is not None and not matching.allow(seq, revision):
@@ -203,4 +236,6 @@ class _WindowReading:
             first.setdefault(message.thread_id, position)
         if len(first) > 1:
             messages.sort(key=lambda message: first[message.thread_id])
-        return WindowRows(tuple(messages), tuple(sorted(self._dropped)))
+        return WindowRows(
+            tuple(messages), tuple(sorted(self._dropped)), tuple(sorted(self._damaged))
+        )

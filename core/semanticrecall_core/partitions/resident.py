@@ -171,6 +171,11 @@ class ResidentPartitions(Generic[P]):
                 slot.loading, slot.stale = False, False
                 slot.queue.clear()
 
+    def names(self) -> list[str]:
+        """The resources that are in memory."""
+        with self._lock:
+            return [name for name, slot in self._slots.items() if slot.partition is not None]
+
     def count(self) -> int:
         """How many partitions are in memory."""
         with self._lock:

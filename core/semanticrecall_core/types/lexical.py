@@ -178,6 +178,10 @@ class LexicalIndex(LexicalListener, Protocol):
         """Seqs and revisions of what the partition holds now, by seq; for Verify."""
         ...
 
+    def resources_loaded(self) -> list[str]:
+        """The resources whose partitions are in memory."""
+        ...
+
     def partitions_loaded(self) -> int:
         """How many partitions are in memory."""
         ...

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
 
 class MessageBody(Protocol):
-    """What of a message is only in its encoded form."""
+    """What of a message is only in its encoded form, and the names by which it is mended."""
+
+    @property
+    def resource_id(self) -> str:
+        """Whose it is. Believed only where the checksum of its row confirms it."""
+        ...
+
+    @property
+    def thread_id(self) -> str:
+        """Its thread; believed as `resource_id`."""
+        ...
 
     @property
     def author(self) -> str:

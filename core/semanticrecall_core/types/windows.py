@@ -65,10 +65,13 @@ class WindowRows:
     Attributes:
         messages: by (thread's first message here, create_time, seq).
         dropped: seqs of hits and neighbours that did not fit, sorted.
+        damaged: seqs of hits and neighbours that do not match their checksum, sorted. They are in
+            neither of the others.
     """
 
     messages: tuple[StoredMessage, ...]
     dropped: tuple[int, ...]
+    damaged: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,8 @@ class GroupRows:
     """What `MessageStore.group` read.
 
     Attributes:
-        messages: by (create_time, seq); None where the group is larger than the query says.
+        messages: by (create_time, seq); None where the group is larger than the query says,
+            or a member is damaged.
         dropped: its seqs, sorted, where it is larger in bytes alone; empty otherwise.
     """
 

@@ -188,6 +188,10 @@ class FaissVectorIndex:
         """
         return self._partitions.reload(resource_id)
 
+    def resources_loaded(self) -> list[str]:
+        """The resources whose partitions are in memory."""
+        return self._partitions.names()
+
     def partitions_loaded(self) -> int:
         """How many partitions are in memory."""
         return self._partitions.count()
