@@ -1,0 +1,568 @@
+"""Snapshots of a whole store: made, listed, verified, restored, rewritten, removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from semanticrecall_core.saving import folder as folder_module
+from semanticrecall_core.saving.folder import PARTIAL
+from semanticrecall_core.types.errors import (
+    CancelledError,
+    CorruptDataError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    NotFoundError,
+    ResourceExhaustedError,
+    SemanticRecallError,
+    UnavailableError,
+)
+from semanticrecall_core.types.values import CallBudget, ForgetTarget
+from support.faulty_disk import FaultyDisk
+from support.saved_worlds import (
+    DATABASE,
+    LEDGER,
+    MANIFEST,
+    SavedWorld,
+    budget,
+    content,
+    texts,
+    vector_of,
+    vectors,
+)
+
+FLIPS_PER_FILE = 200
+BLOCK_BYTES = 4096
+TEXTS = [f"text {number}" for number in range(40)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[SavedWorld]:
+    made = SavedWorld(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[SavedWorld]:
+    """Another store, over the same snapshots."""
+    made = SavedWorld(tmp_path, "empty")
+    yield made
+    made.close()
+
+
+# ---- made and listed ----
+
+
+def test_what_was_saved_is_what_was_there(world: SavedWorld, empty: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    world.add("v", TEXTS[:3], embedded=False)
+    made = world.create()
+    assert (made.state.messages, made.state.vectors) == (len(TEXTS) + 3, len(TEXTS))
+    assert made.state.store_id == world.store.store_id
+    assert world.snapshots.snapshots() == (made,)
+    counts = empty.restore(made.name)
+    assert (counts.messages, counts.vectors, counts.forgotten) == (len(TEXTS) + 3, len(TEXTS), 0)
+    before, after = content(world.store), content(empty.store)
+    assert before.keys() == after.keys()
+    for resource, messages in before.items():
+        assert [m.encoded for m in after[resource]] == [m.encoded for m in messages]
+        assert [m.metadata_json for m in after[resource]] == [m.metadata_json for m in messages]
+    assert vectors(empty.store, "u") == [vector_of(seq).tobytes() for seq in range(1, 41)]
+    assert [row.resource_id for row in empty.store.pending(0, 100)] == ["v"] * 3
+    assert list(empty.store.verify(None)) == []
+    assert empty.store.store_id != world.store.store_id
+
+
+def test_a_snapshot_is_two_files_that_nobody_else_may_read(world: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    path = world.folder / made.name
+    assert sorted(os.listdir(path)) == [MANIFEST, DATABASE]
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert {(path / name).stat().st_mode & 0o777 for name in os.listdir(path)} == {0o600}
+    manifest = json.loads((path / MANIFEST).read_text())
+    assert manifest["messages"] == len(TEXTS)
+    assert manifest["files"][DATABASE]["bytes"] == (path / DATABASE).stat().st_size
+    assert sorted(os.listdir(world.folder)) == [made.name]
+
+
+def test_the_newest_comes_first(world: SavedWorld) -> None:
+    names = []
+    for text in TEXTS[:3]:
+        world.add("u", [text])
+        names.append(world.create().name)
+    assert [each.name for each in world.snapshots.snapshots()] == names[::-1]
+
+
+def test_what_is_no_snapshot_is_left_out(world: SavedWorld, tmp_path: Path) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(world.folder / made.name, elsewhere)
+    shutil.copytree(elsewhere, world.folder / "20261130T140501Z-r1-0000")  # another's name
+    (world.folder / "20261130T140502Z-r1-0000").symlink_to(elsewhere)
+    (world.folder / "20261130T140503Z-r1-0000").mkdir()
+    (world.folder / "20261130T140504Z-r1-0000").write_text("a file")
+    (world.folder / "lost+found").mkdir()
+    linked = world.folder / "20261130T140505Z-r1-0000"
+    linked.mkdir()
+    (linked / MANIFEST).symlink_to(elsewhere / MANIFEST)
+    assert [each.name for each in world.snapshots.snapshots()] == [made.name]
+    assert sorted(os.listdir(elsewhere)) == [MANIFEST, DATABASE]
+
+
+def test_one_that_was_copied_into_the_folder_is_there(tmp_path: Path, world: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    other = SavedWorld(tmp_path, "other", saved=tmp_path / "other saved")
+    shutil.copytree(world.folder / made.name, other.folder / made.name)
+    assert other.snapshots.snapshots() == (made,)
+    assert other.restore(made.name).messages == len(TEXTS)
+    other.close()
+
+
+def test_a_removed_one_is_gone(world: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    made, kept = world.create(), world.create()
+    world.snapshots.delete(made.name, budget())
+    assert sorted(os.listdir(world.folder)) == [kept.name]
+    with pytest.raises(NotFoundError):
+        world.snapshots.delete(made.name, budget())
+
+
+def test_a_snapshot_of_nothing(world: SavedWorld, empty: SavedWorld) -> None:
+    made = world.create()
+    assert empty.restore(made.name).messages == 0
+    assert content(empty.store) == {}
+
+
+# ---- broken off ----
+
+
+def test_what_was_broken_off_leaves_nothing(world: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    for over, expected in (
+        (CallBudget.of_seconds(0), DeadlineExceededError),
+        (CallBudget(float("inf"), lambda: True), CancelledError),
+    ):
+        with pytest.raises(expected):
+            world.snapshots.create(world.saving, "x", over)
+    assert not world.folder.exists() or os.listdir(world.folder) == []
+
+
+def test_a_call_that_ends_on_the_way_leaves_nothing(world: SavedWorld) -> None:
+    world.add("u", [f"text {number}" for number in range(2_000)])
+    asked = [0]
+
+    def is_gone_after(times: int) -> bool:
+        asked[0] += 1
+        return asked[0] > times
+
+    for times in range(0, 40, 3):
+        asked[0] = 0
+        try:
+            made = world.snapshots.create(
+                world.saving, "x", CallBudget(float("inf"), lambda n=times: is_gone_after(n))
+            )
+        except CancelledError:
+            assert not world.folder.exists() or os.listdir(world.folder) == []
+        else:
+            world.snapshots.delete(made.name, budget())
+    world.snapshots.verify(world.create().name, budget())
+
+
+def test_a_disk_without_room_is_said_before_it_is_full(
+    world: SavedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add("u", TEXTS)
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(
+        folder_module.shutil, "disk_usage", lambda path: usage._replace(free=1 << 20)
+    )
+    with pytest.raises(ResourceExhaustedError) as refused:
+        world.create()
+    assert refused.value.reason == "DISK_FULL"
+    assert os.listdir(world.folder) == []
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+@pytest.mark.parametrize("error", ["FullError", "IOError"])
+def test_a_disk_that_fails_leaves_nothing_and_harms_nothing(
+    tmp_path: Path, operation: str, error: str
+) -> None:
+    import apsw
+
+    disk = FaultyDisk()
+    world = SavedWorld(tmp_path, vfs=disk.vfs_name)
+    world.add("u", TEXTS)
+    failed = [0]
+
+    def fault(tried: str, name: str) -> None:
+        if tried == operation and PARTIAL in name:
+            failed[0] += 1
+            raise getattr(apsw, error)("no")
+
+    disk.fault = fault
+    try:
+        world.create()
+    except SemanticRecallError as raised:
+        assert raised.reason == ("DISK_FULL" if error == "FullError" else "UNAVAILABLE")
+        assert os.listdir(world.folder) == []
+    else:
+        assert not failed[0]  # this operation is not needed
+    disk.fault = None
+    world.add("u", ["after"])
+    made = world.create()
+    assert made.state.messages == len(TEXTS) + 1
+    world.close()
+
+
+def test_what_a_process_left_behind_is_removed(world: SavedWorld, tmp_path: Path) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    for name in (f"ab12{PARTIAL}", f"{made.name[:-1]}0{PARTIAL}"):
+        (world.folder / name).mkdir()
+        (world.folder / name / DATABASE).write_bytes(b"half")
+    link = world.folder / f"link{PARTIAL}"
+    link.symlink_to(tmp_path / "data")
+    world.snapshots.start(world.saving)
+    assert sorted(os.listdir(world.folder)) == [made.name]
+    assert (tmp_path / "data" / DATABASE).exists()
+
+
+def test_two_at_once_come_one_after_the_other(world: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    made: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: made.append(world.create().name)) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(made) == sorted(each.name for each in world.snapshots.snapshots())
+    assert len(set(made)) == 4
+
+
+def test_whoever_waits_for_another_waits_no_longer_than_its_budget(world: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Slow(type(world.saving)):  # type: ignore[misc]
+        def save(self, target: Path, budget: CallBudget) -> None:
+            inside.set()
+            assert go_on.wait(60)
+            super().save(target, budget)
+
+    world.saving.__class__ = Slow
+    thread = threading.Thread(target=world.create)
+    thread.start()
+    assert inside.wait(60)
+    with pytest.raises(DeadlineExceededError):
+        world.snapshots.create(world.saving, "x", budget(0.05))
+    world.forget("u", TEXTS[0])  # no Forget waits for a snapshot
+    go_on.set()
+    thread.join(60)
+    (made,) = world.snapshots.snapshots()
+    assert made.state.messages == len(TEXTS) - 1
+
+
+# ---- damage ----
+
+
+def everything_refused(world: SavedWorld, empty: SavedWorld, name: str) -> bool:
+    """Neither verify nor restore takes it."""
+    with pytest.raises((CorruptDataError, NotFoundError, FailedPreconditionError)):
+        world.snapshots.verify(name, budget())
+    with pytest.raises((CorruptDataError, NotFoundError, FailedPreconditionError)):
+        empty.restore(name)
+    return content(empty.store) == {}
+
+
+@pytest.mark.parametrize("file", [DATABASE, MANIFEST])
+def test_every_flipped_bit_is_seen(world: SavedWorld, empty: SavedWorld, file: str) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    path = world.path(made, file)
+    sound = path.read_bytes()
+    seed = 20261130
+    chosen = random.Random(seed)
+    for flip in range(FLIPS_PER_FILE):
+        place, bit = chosen.randrange(len(sound)), chosen.randrange(8)
+        damaged = bytearray(sound)
+        damaged[place] ^= 1 << bit
+        path.write_bytes(damaged)
+        assert everything_refused(world, empty, made.name), (seed, flip, place, bit)
+    path.write_bytes(sound)
+    assert empty.restore(made.name).messages == len(TEXTS)
+
+
+@pytest.mark.parametrize("file", [DATABASE, MANIFEST])
+def test_every_truncation_is_seen(world: SavedWorld, empty: SavedWorld, file: str) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    path = world.path(made, file)
+    sound = path.read_bytes()
+    for size in sorted({*range(0, len(sound), BLOCK_BYTES), 1, len(sound) - 1}):
+        path.write_bytes(sound[:size])
+        assert everything_refused(world, empty, made.name), size
+    path.unlink()
+    assert everything_refused(world, empty, made.name)
+
+
+def test_damage_below_the_digest_is_seen_as_well(world: SavedWorld, empty: SavedWorld) -> None:
+    """The page's checksum, and the row's: a digest of damaged data says nothing of it."""
+    world.add("u", TEXTS)
+    made = world.create()
+    path = world.path(made)
+    sound = path.read_bytes()
+    place = sound.index(b"about text 7")
+    path.write_bytes(sound.replace(b"about text 7", b"about text 8", 1))
+    assert path.read_bytes() != sound, place
+    with pytest.raises(SemanticRecallError):
+        world.databases.check(path, budget())
+
+
+# ---- restored ----
+
+
+def test_only_an_empty_store_is_filled(world: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    with pytest.raises(FailedPreconditionError) as refused:
+        world.restore(made.name)
+    assert refused.value.reason == "STORE_NOT_EMPTY"
+    world.store.forget("u", ForgetTarget(everything=True))
+    world.snapshots.forgotten(world.saving.forgotten())
+    assert world.restore(made.name).forgotten == len(TEXTS)  # all of it was forgotten
+
+
+def test_a_store_that_was_used_before_gives_no_seq_twice(
+    world: SavedWorld, empty: SavedWorld
+) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    used = empty.add("w", ["gone"] * 1 + ["gone too"])
+    empty.store.forget("w", ForgetTarget(everything=True))
+    empty.restore(made.name)
+    rows = content(empty.store)["u"]
+    assert min(row.seq for row in rows) > max(used)
+    assert empty.add("u", ["new"])[0] > max(row.seq for row in rows)
+    assert list(empty.store.verify(None)) == []
+    assert vectors(empty.store, "u")[: len(TEXTS)] == [
+        vector_of(seq).tobytes() for seq in range(1, len(TEXTS) + 1)
+    ]
+
+
+def test_vectors_of_another_model_are_not_taken(world: SavedWorld, tmp_path: Path) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    other = SavedWorld(tmp_path, "other", generation="three numbers")
+    counts = other.restore(made.name)
+    assert (counts.messages, counts.vectors) == (len(TEXTS), 0)
+    assert len(other.store.pending(0, 1_000)) == len(TEXTS)
+    assert list(other.store.verify(None)) == []
+    other.close()
+
+
+def test_a_restored_store_outlives_a_restart(
+    world: SavedWorld, empty: SavedWorld, tmp_path: Path
+) -> None:
+    world.add("u", TEXTS)
+    empty.restore(world.create().name)
+    empty.close()
+    again = SavedWorld(tmp_path, "empty")
+    assert texts(again.store) == {"u": sorted(TEXTS)}
+    again.close()
+
+
+def test_a_restore_that_is_broken_off_takes_nothing(world: SavedWorld, empty: SavedWorld) -> None:
+    world.add("u", [f"text {number}" for number in range(2_000)])
+    made = world.create()
+    asked = [0]
+
+    def is_gone() -> bool:
+        asked[0] += 1
+        return asked[0] > limit
+
+    for limit in range(0, 60, 5):
+        asked[0] = 0
+        try:
+            empty.snapshots.restore(made.name, empty.saving, CallBudget(float("inf"), is_gone))
+        except CancelledError:
+            assert content(empty.store) == {}
+            assert empty.store.load_partition("u").seqs.size == 0
+        else:
+            break
+    else:
+        assert empty.restore(made.name).messages == 2_000
+    assert list(empty.store.verify(None)) == []
+
+
+# ---- forgotten ----
+
+
+def test_what_was_forgotten_since_is_not_restored(world: SavedWorld, empty: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    world.add("v", ["only this"])
+    made = world.create()
+    world.forget("u", *TEXTS[:5])
+    world.forget("v", "only this")
+    (listed,) = world.snapshots.snapshots()
+    assert listed.forgotten == 6
+    assert world.snapshots.holding() == (made.name,)
+    counts = empty.restore(made.name)
+    assert (counts.messages, counts.forgotten) == (len(TEXTS) - 5, 6)
+    assert texts(empty.store) == {"u": sorted(TEXTS[5:])}
+    assert list(empty.store.verify(None)) == []
+
+
+def test_the_ledger_goes_with_a_copy_of_the_folder(
+    world: SavedWorld, tmp_path: Path
+) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    world.forget("u", TEXTS[0])
+    world.close()
+    shutil.copytree(world.folder, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "data")
+    other = SavedWorld(tmp_path, "other", saved=tmp_path / "copy")
+    assert other.restore(made.name).forgotten == 1
+    assert texts(other.store) == {"u": sorted(TEXTS[1:])}
+    other.close()
+
+
+def test_a_ledger_that_was_lost_is_made_again_from_the_record(
+    world: SavedWorld, tmp_path: Path
+) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    world.forget("u", TEXTS[0])
+    sound = (world.folder / LEDGER).read_bytes()
+    (world.folder / LEDGER).unlink()
+    world.close()
+    again = SavedWorld(tmp_path)
+    assert (world.folder / LEDGER).read_bytes() == sound
+    assert again.snapshots.snapshots()[0].name == made.name
+    again.close()
+    SavedWorld(tmp_path).close()
+    assert (world.folder / LEDGER).read_bytes() == sound  # and nothing is added twice
+
+
+def test_a_damaged_ledger_lets_nothing_be_restored(world: SavedWorld, empty: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    world.forget("u", TEXTS[0])
+    path = world.folder / LEDGER
+    path.write_bytes(bytes(len(path.read_bytes())))
+    with pytest.raises(CorruptDataError) as refused:
+        empty.restore(made.name)
+    assert refused.value.reason == "LEDGER_DAMAGED"
+    assert content(empty.store) == {}
+
+
+def test_a_forget_in_a_restored_store_counts_for_the_snapshot_it_came_from(
+    world: SavedWorld, empty: SavedWorld, tmp_path: Path
+) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    empty.add("w", ["shifts seqs"])
+    empty.store.forget("w", ForgetTarget(everything=True))
+    empty.restore(made.name)
+    empty.forget("u", TEXTS[7])
+    third = SavedWorld(tmp_path, "third")
+    assert third.restore(made.name).forgotten == 1
+    assert texts(third.store) == {"u": sorted(set(TEXTS) - {TEXTS[7]})}
+    third.close()
+
+
+def test_and_so_it_does_two_restores_later(world: SavedWorld, tmp_path: Path) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    second = SavedWorld(tmp_path, "second")
+    second.add("w", ["shifts"])
+    second.store.forget("w", ForgetTarget(everything=True))
+    second.restore(made.name)
+    made_of_second = second.create()
+    third = SavedWorld(tmp_path, "third")
+    third.add("w", ["shifts", "more"])
+    third.store.forget("w", ForgetTarget(everything=True))
+    third.restore(made_of_second.name)
+    third.forget("u", TEXTS[3])
+    fourth = SavedWorld(tmp_path, "fourth")
+    assert fourth.restore(made.name).forgotten == 1
+    assert TEXTS[3] not in texts(fourth.store)["u"]
+    for each in (second, third, fourth):
+        each.close()
+
+
+def test_rewritten_snapshots_hold_no_byte_of_it(world: SavedWorld, empty: SavedWorld) -> None:
+    canary = "CANARY-4711"
+    (seq,) = world.add("u", [canary])
+    world.add("u", TEXTS)
+    made = world.create()
+    needles = [canary.encode(), vector_of(seq).tobytes()]
+    assert all(needle in world.path(made).read_bytes() for needle in needles)
+    world.forget("u", canary)
+    assert world.snapshots.rewrite(budget()) == (made.name,)
+    assert sorted(os.listdir(world.folder / made.name)) == [MANIFEST, DATABASE]
+    assert not any(needle in world.path(made).read_bytes() for needle in needles)
+    (listed,) = world.snapshots.snapshots()
+    assert (listed.name, listed.forgotten, listed.state.messages) == (made.name, 0, len(TEXTS))
+    assert listed.state.revision == made.state.revision
+    assert world.snapshots.holding() == ()
+    assert world.snapshots.rewrite(budget()) == ()
+    world.snapshots.verify(made.name, budget())
+    assert empty.restore(made.name).messages == len(TEXTS)
+
+
+def test_snapshots_that_never_held_it_are_left_alone(world: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    world.create()
+    world.forget("u", TEXTS[0])
+    later = world.create()
+    assert later.state.messages == len(TEXTS) - 1
+    bytes_before = world.path(later).read_bytes()
+    assert len(world.snapshots.rewrite(budget())) == 1
+    assert world.path(later).read_bytes() == bytes_before
+
+
+def test_what_is_forgotten_while_a_snapshot_is_made_stays_forgotten(
+    world: SavedWorld, empty: SavedWorld
+) -> None:
+    """After the copy was taken and before it has its name."""
+    world.add("u", TEXTS)
+
+    class Forgetting(type(world.saving)):  # type: ignore[misc]
+        def save(self, target: Path, budget: CallBudget) -> None:
+            super().save(target, budget)
+            world.forget("u", TEXTS[0])
+
+    world.saving.__class__ = Forgetting
+    made = world.create()
+    assert made.state.messages == len(TEXTS)
+    assert empty.restore(made.name).forgotten == 1
+
+
+def test_without_a_snapshot_nothing_is_remembered(world: SavedWorld) -> None:
+    world.add("u", TEXTS)
+    world.forget("u", TEXTS[0])
+    assert world.saving.forgotten() == []
+    assert not (world.folder / LEDGER).exists()
+
+
+def test_a_folder_that_cannot_be_used_keeps_nobody_from_serving(tmp_path: Path) -> None:
+    (tmp_path / "saved").write_text("a file")
+    world = SavedWorld(tmp_path)
+    world.add("u", TEXTS)
+    with pytest.raises((UnavailableError, CorruptDataError)):
+        world.create()
+    world.close()
