@@ -131,6 +131,13 @@ class AnswerCache:
             if known is not None:
                 self._drop(known)
 
+    def everything_changed(self) -> None:
+        """No answer begun before now is given any more."""
+        with self._lock:
+            known, self._resources = self._resources, OrderedDict()
+            for resource in known.values():
+                self._drop(resource)
+
     def stats(self) -> AnswerCacheStats:
         """State now, and hits since the start."""
         with self._lock:

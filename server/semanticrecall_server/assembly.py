@@ -9,21 +9,23 @@ that probes meet an open port as soon as can be.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from semanticrecall_core.embedding.cache_file import CacheFileOptions
 from semanticrecall_core.embedding.cache_format import delete_cache_file
 from semanticrecall_core.embedding.scheduler import Scheduling
+from semanticrecall_core.encryption import Purpose
 from semanticrecall_core.messages.directory import DataDirectory
 from semanticrecall_core.types.ports import Embedder
 from semanticrecall_core.types.values import CallBudget
 
 from . import guards
 from .config import Settings
+from .encryption_keys import data_key
 from .lifecycle import Parts
 from .memory_limit import cache_bytes
+from .model_choice import CACHE_FILE, Load, load_models
 from .setting_kinds import Memory
 
 if TYPE_CHECKING:
@@ -35,20 +37,28 @@ SNAPSHOTS = "snapshots"
 """Folder in the data directory."""
 
 
-def default_parts(load: Callable[[Settings], Embedder] | None = None) -> Parts:
+def default_parts(load: Load | None = None, load_next: Load | None = None) -> Parts:
     """Parts that serve the data directory of the settings.
 
     Args:
         load: makes the embedder; None is the model of the settings.
+        load_next: makes that of --next-model-dir, where there is one.
     """
-    load_model = load or _load_model
-    return Parts(_claim, lambda settings, claim: _load(settings, claim, load_model))
+    loads = load or _load_model, load_next or _load_next_model
+    return Parts(_claim, lambda settings, claim: _load(settings, claim, loads))
 
 
 def _claim(settings: Settings) -> DataDirectory:
-    return DataDirectory(
+    """Hold the directory, and see at once whether its key is the right one."""
+    claim = DataDirectory(
         settings.data_dir, allow_shared_file_system=settings.allow_network_filesystem
     )
+    try:
+        data_key(settings, begin=True)
+    except BaseException:
+        claim.close()
+        raise
+    return claim
 
 
 def _load_model(settings: Settings) -> Embedder:
@@ -60,12 +70,29 @@ def _load_model(settings: Settings) -> Embedder:
         settings.device.value,
         cache_bytes(settings, settings.cache_bytes_max),
         cache_file=cache_file_of(settings),
-        scheduling=Scheduling(
-            queue_texts_max=settings.embed_queue_texts_max,
-            queue_tokens_max=settings.embed_queue_tokens_max,
-            batch_tokens_max=settings.embed_batch_tokens_max,
-            one_session=settings.memory is Memory.LOW,
-        ),
+        scheduling=_scheduling(settings),
+    )
+
+
+def _load_next_model(settings: Settings) -> Embedder:
+    """It keeps no cache on disk: that file is of the model that --model-dir names."""
+    with guards.importing():
+        from semanticrecall_core.embedding.embedder import load_embedder
+    return load_embedder(
+        settings.next_model_dir,
+        settings.model_cache_dir,
+        settings.next_device.value,
+        cache_bytes(settings, settings.cache_bytes_max),
+        scheduling=_scheduling(settings),
+    )
+
+
+def _scheduling(settings: Settings) -> Scheduling:
+    return Scheduling(
+        queue_texts_max=settings.embed_queue_texts_max,
+        queue_tokens_max=settings.embed_queue_tokens_max,
+        batch_tokens_max=settings.embed_batch_tokens_max,
+        one_session=settings.memory is Memory.LOW,
     )
 
 
@@ -75,24 +102,26 @@ def cache_file_of(settings: Settings) -> CacheFileOptions:
     Without the record beside it, the file is of a record that is gone, and nobody could ask to
     forget what is in there: it is deleted.
     """
-    path = settings.data_dir / "embeddings.db"
+    path = settings.data_dir / CACHE_FILE
     if not (settings.data_dir / "recall.db").exists():
         with suppress(OSError):  # then it is found to be of another record, or unusable
             delete_cache_file(path)
-    return CacheFileOptions(path, settings.cache_disk_bytes_max)
+    found = data_key(settings)
+    key = None if found is None else found.subkey(Purpose.EMBEDDINGS)
+    return CacheFileOptions(path, settings.cache_disk_bytes_max, key=key)
 
 
-def _load(
-    settings: Settings, claim: DataDirectory, load_model: Callable[[Settings], Embedder]
-) -> Engine:
+def _load(settings: Settings, claim: DataDirectory, loads: tuple[Load, Load]) -> Engine:
     with guards.importing():
         from .engine_assembly import make_engine, open_store
-    embedder = load_model(settings)
+        from .saving_assembly import keep_snapshots
+    models = load_models(settings, *loads)
     with ExitStack() as undo:
-        undo.callback(embedder.close)
-        store = open_store(settings, claim, embedder)
+        undo.callback(models.close)
+        store = open_store(settings, claim, models)
         undo.callback(store.close)
-        engine = make_engine(settings, store, embedder)
+        engine = make_engine(settings, store, models.chosen(settings, store.generation))
+        keep_snapshots(settings, store, engine)
         undo.pop_all()
         undo.callback(engine.stop)
         engine.start()

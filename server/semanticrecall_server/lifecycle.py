@@ -43,6 +43,7 @@ from .observability import (
     engine_readings,
 )
 from .purging_calls import purging_readings
+from .reembedding_calls import reembedding_readings
 from .security import TokenInterceptor, load_credentials, load_tokens
 from .service import RecallService
 from .streams import (
@@ -222,6 +223,9 @@ class Sidecar:
         engine = await asyncio.to_thread(self._load, claim)
         self._engine = engine
         self._metrics.serves(engine.index_identity, engine.device)
+        engine.exchange.on_switch(
+            lambda: self._metrics.serves(engine.index_identity, engine.device)
+        )
         self._gate.open(self._services(engine))
         self.has_served = True
         await self._show_health(serving=self._gate.phase is Phase.SERVING)
@@ -360,7 +364,8 @@ class Sidecar:
         ]
         if self._engine is None:
             return found
-        return [*found, *engine_readings(self._engine), *purging_readings(self._engine)]
+        own = (engine_readings, purging_readings, reembedding_readings)
+        return found + [reading for read in own for reading in read(self._engine)]
 
     # ---- stop ----
 

@@ -98,6 +98,7 @@ class RecallService:
         self._observer = observer
         self._answers = AnswerCache(answer_cache_bytes_max)
         engine.on_change(self._answers.resource_changed)
+        engine.exchange.on_switch(self._answers.everything_changed)
         self._page_tokens = PageTokens(engine.store_id)
 
     def recall_again(self, request: recall_pb2.RecallRequest) -> bytes | None:
@@ -328,9 +329,9 @@ class RecallService:
         """Texts to unit vectors."""
         texts, role = convert.embed_texts(request, self._limits)
         call.budget.check()
-        embedded = self._engine.embed(texts, role, call.budget)
+        embedding = self._engine.embed(texts, role, call.budget)
         return answers.embed_response(
-            embedded, self._engine.dimensions, self._engine.index_identity
+            embedding.texts, embedding.dimensions, embedding.index_identity
         )
 
 

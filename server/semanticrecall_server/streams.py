@@ -22,7 +22,6 @@ from semanticrecall_core.types.errors import (
     InvalidArgumentError,
     ResourceExhaustedError,
     UnavailableError,
-    UnimplementedError,
 )
 from semanticrecall_core.types.values import CallBudget
 
@@ -42,7 +41,8 @@ from .endpoints import (
     recalled_again,
     run_unary,
 )
-from .gate import Kind, Services
+from .gate import Kind, Phase, Services
+from .reembedding_calls import PROGRESS_INTERVAL_S
 from .wire import decode
 
 RECALLS_PER_STREAM_MAX = 64
@@ -312,29 +312,37 @@ def client_stream_endpoint(
     return grpc.stream_stream_rpc_method_handler(handle)
 
 
-# ---- Export, Verify ----
+# ---- Export, Verify, Reembed ----
 
 Batches = Iterator[list[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStreamMethod:
-    """One request, many answers, made in batches on the admin lane."""
+    """One request, many answers, made in batches on the admin lane.
+
+    Attributes:
+        name, request: see UnaryMethod.
+        begin: makes the batches; each is asked for once the one before was written.
+        interval_s: waited between two batches of a call that follows what goes on by itself; it
+            holds no thread meanwhile, and ends when the server drains.
+    """
 
     name: str
     request: type[Message]
     begin: Callable[[Services, Any, CallBudget], Batches]
-
-
-def _refuse(services: Services, request: Message, budget: CallBudget) -> Batches:
-    del services, request, budget
-    raise UnimplementedError("this call is not in this version")
+    interval_s: float = 0.0
 
 
 ADMIN_STREAMS = (
     ServerStreamMethod("Verify", admin_pb2.VerifyRequest, lambda s, r, b: s.admin.verify(r, b)),
     ServerStreamMethod("Export", admin_pb2.ExportRequest, lambda s, r, b: s.admin.export(r, b)),
-    ServerStreamMethod("Reembed", admin_pb2.ReembedRequest, _refuse),
+    ServerStreamMethod(
+        "Reembed",
+        admin_pb2.ReembedRequest,
+        lambda s, r, b: s.admin.reembedding.reembed(r, b),
+        PROGRESS_INTERVAL_S,
+    ),
 )
 
 
@@ -366,6 +374,10 @@ def server_stream_endpoint(
                 for answer in batch:
                     await context.write(answer)
                     idle.moved()
+                if method.interval_s:
+                    await runtime.gate.wait_until_draining(method.interval_s)
+                    if runtime.gate.phase is Phase.DRAINING:
+                        raise runtime.gate.refusal()
 
     async def handle(raw: bytes, context: Context) -> None:
         caller = Caller()

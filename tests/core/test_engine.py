@@ -346,9 +346,11 @@ def test_get_says_nothing_about_strangers(running: Running) -> None:
 def test_embed_gives_one_unit_vector_a_text(running: Running) -> None:
     long = " ".join(f"word{i}" for i in range(100))
     for role in EmbedRole:
-        short, cut = running.engine.embed(
-            ["green tea", long], role, CallBudget.of_seconds(WAIT_SECONDS)
-        )
+        budget = CallBudget.of_seconds(WAIT_SECONDS)
+        embedding = running.engine.embed(["green tea", long], role, budget)
+        assert embedding.dimensions == 64
+        assert embedding.index_identity == running.embedder.index_identity
+        short, cut = embedding.texts
         assert np.array_equal(short.vectors[0], text_vector("green tea", 64))
         assert not short.truncated
         assert cut.truncated

@@ -6,6 +6,9 @@ or it is forgotten. A row whose embedding fails is tried again, after 0.5 s, 1 s
 page beside the calls, however many they are: who waits for a resource waits for that, too.
 Nothing is dropped silently.
 
+The model can be exchanged for another one (`switch`): what is in hand is then embedded anew, and
+whoever waits goes on to wait.
+
 The threads run at the lowest priority of the operating system, so that a turn's Recall is never
 held up by an import (measured: recall p50 under a saturating import 7.8 ms, against 60 to 220 ms
 where both share one queue).
@@ -18,14 +21,16 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import structlog
 
 from semanticrecall_core.engine.low_priority import lower_priority
+from semanticrecall_core.engine.waiting import WaitReport, Watch
 from semanticrecall_core.types.errors import (
     EmbeddingFailedError,
     ResourceExhaustedError,
@@ -45,38 +50,6 @@ START_PAGE_ROWS = 1000
 UNIT_TOLERANCE = 1e-3
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class Watch:
-    """Rows that somebody waits for, without a thread.
-
-    Attributes:
-        done: ends when each row is searchable, gone, or has failed once. Its callbacks run on the
-            thread that embeds: they must be quick and must not come back here. Cancelled by who
-            waits no longer.
-        computed: windows embedded for these rows so far.
-        cached: windows found in the cache.
-    """
-
-    done: Future[None] = field(default_factory=Future)
-    computed: int = 0
-    cached: int = 0
-    _left: int = 0
-
-    def expect(self, rows: int) -> None:
-        """So many rows more."""
-        self._left += rows
-
-    def count_down(self) -> None:
-        """One row less."""
-        self._left -= 1
-        self.end_if_empty()
-
-    def end_if_empty(self) -> None:
-        """End the wait if no row is left."""
-        if self._left == 0 and self.done.set_running_or_notify_cancel():
-            self.done.set_result(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +81,6 @@ class _Entry:
     watches: list[Watch] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class WaitReport:
-    """What became of rows: those still pending, with the cause where one is known."""
-
-    pending: dict[int, SemanticRecallError | None]
-    computed: int
-    cached: int
-
-
 class EmbeddingBacklog:
     """See the module."""
 
@@ -124,7 +88,7 @@ class EmbeddingBacklog:
         self, store: MessageStore, embedder: Embedder, *, threads: int, rows_max: int
     ) -> None:
         self._store = store
-        self._embedder = embedder
+        self._embedder = embedder  # replaced as a whole: whoever embeds keeps to the one it took
         self._rows_max = rows_max
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
@@ -134,6 +98,8 @@ class EmbeddingBacklog:
         self._added = 0
         self._ready: deque[_Entry] = deque()
         self._later: list[tuple[float, int, _Entry]] = []
+        self._in_hand = 0
+        self._paused = False
         self._stopping = False
         self._stopped = threading.Event()
         self._read_to = 0
@@ -172,6 +138,36 @@ class EmbeddingBacklog:
     def healthy(self) -> bool:
         """Every thread lives."""
         return all(thread.is_alive() for thread in self._threads)
+
+    # ---- another model ----
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Inside nothing is embedded and no vectors are stored; what comes in waits."""
+        with self._lock:
+            self._paused = True
+            self._work.wait_for(lambda: not self._in_hand or self._stopping)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._paused = False
+                self._work.notify_all()
+
+    def switch(self, embedder: Embedder) -> None:
+        """Embed with another model from now on. Called at once when its vectors are searched."""
+        self._embedder = embedder
+
+    def take_up(self) -> None:
+        """Take up rows that became pending without having been added, as after a switch."""
+        after = 0
+        while rows := self._store.pending(after, START_PAGE_ROWS):
+            self.add(rows)
+            after = rows[-1].seq
+
+    def busy(self) -> bool:
+        """Whether rows are embedded now, or could be."""
+        return bool(self._in_hand or self._ready)
 
     # ---- callers ----
 
@@ -322,6 +318,11 @@ class EmbeddingBacklog:
                 _log.error("embed_batch_failed", error_type=type(error).__name__, rows=len(batch))
                 for entry in batch:
                     self._failed(entry, EmbeddingFailedError("the embedding could not be stored"))
+            finally:
+                with self._lock:
+                    self._in_hand -= 1
+                    if self._paused:
+                        self._work.notify_all()
 
     def _take(self) -> list[_Entry]:
         """The next rows; waits for some; empty when stopping."""
@@ -332,18 +333,20 @@ class EmbeddingBacklog:
                 now = time.monotonic()
                 while self._later and self._later[0][0] <= now:
                     self._ready.append(heapq.heappop(self._later)[2])
-                if self._ready:
+                if self._ready and not self._paused:
                     share = -(-len(self._ready) // len(self._threads))
                     count = min(share, BATCH_ROWS_MAX)
                     taken = [self._ready.popleft() for _ in range(count)]
                     live = [e for e in taken if self._entries.get(e.seq) is e]
                     if live:
+                        self._in_hand += 1
                         return live
                     continue
                 self._work.wait(self._later[0][0] - now if self._later else None)
 
     def _embed(self, batch: list[_Entry]) -> None:
         done: list[tuple[_Entry, EmbeddedText]] = []
+        embedder = self._embedder
         computed = 0
         budget = self._budget()
         for position, entry in enumerate(batch):
@@ -357,9 +360,9 @@ class EmbeddingBacklog:
                 self._finished(entry, None)
                 continue
             try:
-                embedded = self._embedder.embed_passage(entry.text, budget, entry.resource_id)
+                embedded = embedder.embed_passage(entry.text, budget, entry.resource_id)
                 computed += embedded.computed
-                _check_vectors(embedded, self._embedder.dimensions)
+                check_vectors(embedded, embedder.dimensions)
                 done.append((entry, embedded))
             except SemanticRecallError as error:
                 self._failed(entry, error)
@@ -368,7 +371,7 @@ class EmbeddingBacklog:
                 _log.error("embed_raised", seq=entry.seq, error_type=type(error).__name__)
                 self._failed(entry, EmbeddingFailedError("the model failed on this text"))
         if done:
-            self._store_vectors(done)
+            self._store_vectors(done, embedder)
 
     def _give_back(self, entries: list[_Entry]) -> None:
         """Let others have what was taken and not begun."""
@@ -376,16 +379,19 @@ class EmbeddingBacklog:
             self._ready.extendleft(reversed(entries))
             self._work.notify(len(entries))
 
-    def _store_vectors(self, done: list[tuple[_Entry, EmbeddedText]]) -> None:
+    def _store_vectors(self, done: list[tuple[_Entry, EmbeddedText]], embedder: Embedder) -> None:
         records = [
             VectorRecord(entry.resource_id, entry.seq, entry.revision, embedded.vectors)
             for entry, embedded in done
         ]
         try:
-            stored = self._store.put_vectors(records)
+            stored = self._store.put_vectors(records, embedder.generation)
         except SemanticRecallError as error:
             for entry, _ in done:
                 self._failed(entry, error)
+            return
+        if self._embedder is not embedder:  # whether they were stored in time is not known
+            self._give_back([entry for entry, _ in done])
             return
         for (entry, embedded), accepted in zip(done, stored, strict=True):
             if not accepted:
@@ -465,7 +471,7 @@ class EmbeddingBacklog:
             self._watched[entry.resource_id] = live
 
 
-def _check_vectors(embedded: EmbeddedText, dimensions: int) -> None:
+def check_vectors(embedded: EmbeddedText, dimensions: int) -> None:
     """Refuse what must never be stored: a vector that is not finite, not unit, or of another size.
 
     One such row in a partition could be the answer to every query.

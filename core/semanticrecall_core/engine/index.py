@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
-from semanticrecall_core.engine.backlog import EmbeddingBacklog, WaitReport, Watch
+from semanticrecall_core.engine.backlog import EmbeddingBacklog
 from semanticrecall_core.engine.read_token import make_read_token
+from semanticrecall_core.engine.waiting import WaitReport, Watch
 from semanticrecall_core.types.errors import SemanticRecallError
-from semanticrecall_core.types.ports import Embedder, MessageStore
+from semanticrecall_core.types.given_vectors import GivenVectors
+from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import (
     AppendOutcome,
     CallBudget,
@@ -23,6 +26,7 @@ from semanticrecall_core.types.values import (
     MessageDraft,
     PendingRow,
     Status,
+    VectorRecord,
     Wait,
 )
 
@@ -87,12 +91,22 @@ class IndexTicket:
         )
 
 
+class TextsKept(Protocol):
+    """Whatever keeps vectors of texts, told by the texts: the embedders' caches."""
+
+    def forget_texts(self, texts: Sequence[str], owner: str = "") -> int:
+        """Drop the owner's vectors of these texts; see Embedder."""
+        ...
+
+
 class IndexUseCase:
     """Stores drafts and sees to it that they become searchable. Thread-safe."""
 
-    def __init__(self, store: MessageStore, embedder: Embedder, backlog: EmbeddingBacklog) -> None:
+    def __init__(
+        self, store: MessageStore, texts_kept: TextsKept, backlog: EmbeddingBacklog
+    ) -> None:
         self._store = store
-        self._embedder = embedder
+        self._texts_kept = texts_kept
         self._backlog = backlog
 
     def __call__(
@@ -106,7 +120,12 @@ class IndexUseCase:
         return ticket.answer()
 
     def begin(
-        self, resource_id: str, drafts: Sequence[MessageDraft], wait: Wait, budget: CallBudget
+        self,
+        resource_id: str,
+        drafts: Sequence[MessageDraft],
+        wait: Wait,
+        budget: CallBudget,
+        given: GivenVectors | None = None,
     ) -> IndexTicket:
         """See `Engine.begin_index`."""
         started = time.perf_counter_ns()
@@ -121,6 +140,8 @@ class IndexUseCase:
             for i, outcome in enumerate(outcomes)
             if outcome.pending and last[outcome.seq] == i
         ]
+        if given is not None:
+            pending = self._without_given(resource_id, drafts, outcomes, pending, given)
         self._backlog.add(pending)
         self._drop_replaced(resource_id, outcomes)
         revision = max((outcome.revision for outcome in outcomes), default=0)
@@ -134,6 +155,35 @@ class IndexUseCase:
         watch = self._backlog.watch(committed.rows if wait is Wait.SEARCHABLE else {})
         return IndexTicket(self._backlog, committed, watch, budget)
 
+    def _without_given(
+        self,
+        resource_id: str,
+        drafts: Sequence[MessageDraft],
+        outcomes: Sequence[AppendOutcome],
+        pending: list[PendingRow],
+        given: GivenVectors,
+    ) -> list[PendingRow]:
+        """Store the vectors that came with messages; returns what is still to be embedded.
+
+        They are of the row's revision, as embedded ones are. The messages are on disk: where this
+        fails they are embedded.
+        """
+        ids = {outcome.seq: draft.id for draft, outcome in zip(drafts, outcomes, strict=True)}
+        with_vectors = [row for row in pending if ids[row.seq] in given.by_id]
+        records = [
+            VectorRecord(resource_id, row.seq, row.revision, given.by_id[ids[row.seq]])
+            for row in with_vectors
+        ]
+        if not records:
+            return pending
+        try:
+            stored = self._store.put_vectors(records, given.generation)
+        except SemanticRecallError as error:
+            _log.warning("given_vectors_not_stored", messages=len(records), reason=error.reason)
+            return pending
+        done = {row.seq for row, taken in zip(with_vectors, stored, strict=True) if taken}
+        return [row for row in pending if row.seq not in done]
+
     def _drop_replaced(self, resource_id: str, outcomes: Sequence[AppendOutcome]) -> None:
         """Take what was made from replaced texts out of the cache.
 
@@ -144,7 +194,7 @@ class IndexUseCase:
         if not replaced:
             return
         try:
-            self._embedder.forget_texts(replaced, resource_id)
+            self._texts_kept.forget_texts(replaced, resource_id)
         except SemanticRecallError as error:
             _log.error("replaced_texts_not_dropped", texts=len(replaced), reason=error.reason)
 

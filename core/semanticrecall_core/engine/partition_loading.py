@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
-from semanticrecall_core.types.ports import MessageStore, SnapshotStore
+from semanticrecall_core.types.generations import RecordedVectors
+from semanticrecall_core.types.ports import SnapshotStore
 from semanticrecall_core.types.values import PartitionImage, RowChecksums
 from semanticrecall_core.vectors.loaded import CurrentImage, LoadedPartition
 
@@ -55,7 +56,7 @@ class ImageForm:
 class PartitionLoader:
     """Reads all current vectors of a resource. Thread-safe."""
 
-    def __init__(self, store: MessageStore, snapshots: SnapshotStore, form: ImageForm) -> None:
+    def __init__(self, store: RecordedVectors, snapshots: SnapshotStore, form: ImageForm) -> None:
         """Images of another form than `form` are not used."""
         self._store = store
         self._snapshots = snapshots

@@ -12,7 +12,6 @@ import numpy as np
 from semanticrecall_core.engine.answer_assembly import AnswerAssembly, Found, LeftOut
 from semanticrecall_core.engine.backlog import EmbeddingBacklog
 from semanticrecall_core.engine.candidates import Asked, Candidates, CandidateSearch, Conditions
-from semanticrecall_core.engine.read_token import read_revision
 from semanticrecall_core.engine.selection import EXCLUDED_MAX, Selection, selected
 from semanticrecall_core.engine.words_ahead import WordsAhead, WordsBegun
 from semanticrecall_core.ranking.fusion import Weights
@@ -111,9 +110,6 @@ class RecallUseCase:
     def __call__(self, query: RecallQuery, budget: CallBudget) -> RecallAnswer:
         """See `Engine.recall`."""
         info = RecallInfo(query.scope, self._mode(query))
-        if query.read_token:
-            revision = read_revision(query.read_token, self._store.store_id, query.resource_id)
-            self._backlog.wait_for_resource(query.resource_id, revision, budget)
         info.pending = self._backlog.pending(query.resource_id)
         with self._words.recalling():
             return self._answer(query, info, budget)

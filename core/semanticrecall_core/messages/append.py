@@ -79,14 +79,12 @@ class Append:
         resource_id: str,
         drafts: Sequence[PreparedDraft],
         now_ns: int,
-        generation_key: int,
         codec: MessageCodec,
     ) -> None:
         """`now_ns` is the create_time of new rows whose draft has none."""
         self._resource_id = resource_id
         self._drafts = drafts
         self._now_ns = now_ns
-        self._generation_key = generation_key
         self._codec = codec
 
     def __call__(self, connection: apsw.Connection, revision: int) -> Change[list[AppendOutcome]]:
@@ -95,7 +93,7 @@ class Append:
         step.read([each.draft.id for each in self._drafts])
         statuses = list(map(step.take, self._drafts))
         analyses = AnalysisChanges()
-        notices = step.write(self._generation_key, analyses)
+        notices = step.write(analyses)
         plans = [step.plans[each.draft.id] for each in self._drafts]
         outcomes = [
             AppendOutcome(
@@ -173,7 +171,7 @@ class _AppendStep:
             plan.after = row._replace(pending=False)
         return status
 
-    def write(self, generation_key: int, analyses: AnalysisChanges) -> VectorNotices:
+    def write(self, analyses: AnalysisChanges) -> VectorNotices:
         """Write what the ids came to, and say what it does to their analyses."""
         told = VectorNotices()
         written = [plan for plan in self.plans.values() if plan.after.revision == self._revision]
@@ -181,7 +179,7 @@ class _AppendStep:
             if plan.before is None:
                 self._insert(plan)
             else:
-                self._update(plan, plan.before, generation_key, told)
+                self._update(plan, plan.before, told)
             self._set_pending(plan.after)
             self._note_analysis(plan, analyses)
         left = {plan.before.thread_key for plan in written if plan.before is not None}
@@ -230,7 +228,7 @@ class _AppendStep:
         except CorruptDataError:
             return None
 
-    def _update(self, plan: _Plan, before: _Row, generation_key: int, told: VectorNotices) -> None:
+    def _update(self, plan: _Plan, before: _Row, told: VectorNotices) -> None:
         if before.embeddable and not plan.keeps_vectors:
             plan.replaced_text = self._text_of(before.seq)
         self._connection.execute(
@@ -245,7 +243,7 @@ class _AppendStep:
             columns = (after.thread_key, after.create_time_ns, int(plan.draft.role), after.revision)
             carried = carry_vectors(self._connection, resource_key, after.seq, columns)
             if carried is not None:
-                told.put(carried, generation_key)
+                told.put(carried)
                 return
             plan.after = after._replace(pending=True)
         delete_vectors(self._connection, resource_key, [after.seq])

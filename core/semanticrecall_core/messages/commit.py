@@ -113,6 +113,10 @@ class Journal(Protocol):
         """Copy the log into the file and cut it to nothing; False where a reader is in the way."""
         ...
 
+    def write_anew(self) -> None:
+        """Write every page anew, so that none holds what is not in a table."""
+        ...
+
     def close(self) -> None:
         """Close the database."""
         ...
@@ -251,13 +255,20 @@ class GroupCommit:
         False where a reader is in the way. Raises UnavailableError where the database cannot be
         used now, and as `submit`.
         """
+        return self._alone(self._journal.empty_log)
+
+    def write_anew(self) -> None:
+        """Write every page of the database anew; others who write wait. Raises as `empty_log`."""
+        self._alone(self._journal.write_anew)
+
+    def _alone(self, work: Callable[[], T]) -> T:
         job = _Job(_no_operation, None, 0, False)
-        job.alone = self._journal.empty_log
+        job.alone = work
         self._enqueue(job)
         job.answered.acquire()
         if job.error is not None:
             raise job.error
-        return bool(cast("Change[object]", job.change).result)
+        return cast("Change[T]", job.change).result
 
     def close(self) -> None:
         """Finish what was accepted, refuse more, end the thread. Safe to call twice."""

@@ -5,6 +5,7 @@ Everything here runs on the writer thread, but `open_journal`, which runs before
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,15 +14,16 @@ import apsw
 import structlog
 
 from ..types.errors import CorruptDataError, UnavailableError
+from ..types.generations import ModelIdentity
 from . import page_checksums
-from .connection import DatabaseFile, translated, translated_errors
+from .connection import BUSY_TIMEOUT_MS, DatabaseFile, translated, translated_errors
 from .directory import DataDirectory
+from .generations import choose_generation
 from .high_water_mark import SYNC_INTERVAL_S, HighWaterMark, Mark
 from .schema import (
     FORMAT,
     PAGE_BYTES,
     RecordState,
-    adopt_generation,
     ensure_schema,
     read_record,
     upgrade,
@@ -31,6 +33,8 @@ CHECKPOINT_PAGES = 1_000  # 8 MB of log
 _MARK_IDLE_S = 0.02
 _TRUNCATE_IDLE_S = 10.0
 _BALLAST_RETRY_S = 5.0
+_EMPTY_WAIT_MS = 50
+_TEMPORARY_FOLDER = "SQLITE_TMPDIR"
 _FILES_INTERVAL_S = 5.0
 _log = structlog.get_logger(__name__)
 
@@ -41,23 +45,29 @@ class OpenedJournal:
 
     journal: RecordJournal
     store_id: str
-    generation_key: int
+    generation: tuple[int, str]
 
 
 def open_journal(
-    directory: DataDirectory, file: DatabaseFile, generation: str, *, codec: str, accept_loss: bool
+    directory: DataDirectory,
+    file: DatabaseFile,
+    models: tuple[ModelIdentity, ModelIdentity | None],
+    *,
+    codec: str,
+    accept_loss: bool,
 ) -> OpenedJournal:
     """Open or make the database, and hold it against the high-water mark.
 
     Args:
         directory, file: where it is.
-        generation: see schema.adopt_generation.
+        models: see generations.choose_generation.
         codec: see schema.ensure_schema.
         accept_loss: go on with a record that is shorter than what was acknowledged.
 
     Raises:
         CorruptDataError: acknowledged changes are missing, or the file is damaged.
-        FailedPreconditionError: an unknown format, a foreign database or another codec's.
+        FailedPreconditionError: an unknown format, a foreign database, another codec's, or one
+            with vectors of another model.
     """
     with translated_errors(), ExitStack() as undo:
         mark = HighWaterMark(directory.mark)
@@ -65,7 +75,8 @@ def open_journal(
         last = mark.read()
         if last is not None and last.revision and not file.path.exists() and not accept_loss:
             raise _loss(last.revision)
-        page_checksums.check_header(file.path, PAGE_BYTES)
+        if file.key is None:
+            page_checksums.check_header(file.path, PAGE_BYTES)
         connection = file.open_writer()
         undo.callback(connection.close)
         state = ensure_schema(connection, codec)
@@ -73,7 +84,7 @@ def open_journal(
         older = upgrade(connection)
         if older is not None:
             _log.info("store_format_upgraded", before=older, now=FORMAT)
-        if not page_checksums.has_checksums(connection):
+        if file.key is None and not page_checksums.has_checksums(connection):
             undo.pop_all()
             undo.callback(mark.close)
             connection = _with_checksums(file, connection)
@@ -81,13 +92,11 @@ def open_journal(
         connection.execute(
             "UPDATE record SET revision = ?1 WHERE revision <> ?1", (state.revision,)
         )
-        adopted = adopt_generation(connection, generation)
-        if adopted.embedded_anew is not None:
-            _log.warning("store_model_changed", messages_to_embed=adopted.embedded_anew)
+        generation = choose_generation(connection, *models)
         directory.sync()
         journal = RecordJournal(directory, file, mark, connection, state)
         undo.pop_all()
-        return OpenedJournal(journal, state.store_id, adopted.key)
+        return OpenedJournal(journal, state.store_id, generation)
 
 
 def _with_checksums(file: DatabaseFile, connection: apsw.Connection) -> apsw.Connection:
@@ -175,6 +184,11 @@ class RecordJournal:
 
     def begin(self) -> apsw.Connection:
         """Start a transaction."""
+        self._make_usable()
+        self._connection.execute("BEGIN IMMEDIATE")
+        return self._connection
+
+    def _make_usable(self) -> None:
         self._look_for_files()
         if self._lost_file is not None:
             raise UnavailableError(
@@ -184,8 +198,6 @@ class RecordJournal:
             )
         if not self._trusted:
             self._verify_anew()
-        self._connection.execute("BEGIN IMMEDIATE")
-        return self._connection
 
     def commit(self, revision: int) -> None:
         """Make the transaction durable as this revision, then move the mark."""
@@ -241,6 +253,45 @@ class RecordJournal:
                 pause.append(_BALLAST_RETRY_S)
         return min(pause)
 
+    def empty_log(self) -> bool:
+        """Copy the log into the file and cut it to nothing; False where a reader is in the way."""
+        self._make_usable()
+        self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        # A reader that is in the way holds up nobody for long: who wants it comes again.
+        self._connection.set_busy_timeout(_EMPTY_WAIT_MS)
+        try:
+            done = self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        finally:
+            self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        if not self._trusted:
+            raise UnavailableError("the disk failed while the log was emptied")
+        return done
+
+    def write_anew(self) -> None:
+        """Write every page anew, so that none holds what is not in a table.
+
+        What SQLite overwrites when it deletes is a row where it lies; a page from which rows were
+        moved to another one may keep copies of them. The room of a second database is needed while
+        this goes on, in a file without a name, and in the log.
+        """
+        self._make_usable()
+        connection = self._connection
+        before = os.environ.get(_TEMPORARY_FOLDER)
+        os.environ[_TEMPORARY_FOLDER] = str(self._file.path.parent)
+        try:
+            connection.pragma("temp_store", "FILE")
+            connection.execute("VACUUM")
+        except (apsw.Error, OSError, MemoryError) as error:
+            if not isinstance(error, apsw.FullError):
+                self.distrust()
+            raise translated(error) from error
+        finally:
+            if before is None:
+                del os.environ[_TEMPORARY_FOLDER]
+            else:
+                os.environ[_TEMPORARY_FOLDER] = before
+            connection.pragma("temp_store", "MEMORY")
+
     def close(self) -> None:
         """Copy the log into the file, sync the mark, let go of everything."""
         if self._trusted:
@@ -277,23 +328,27 @@ class RecordJournal:
 
         self._connection.set_wal_hook(pages_in_log)
 
-    def _checkpoint(self, mode: int) -> None:
-        """Copy the log into the file; a reader or a fault may stop it, a later one goes on."""
+    def _checkpoint(self, mode: int) -> bool:
+        """Copy the log into the file; a reader or a fault may stop it, a later one goes on.
+
+        Returns whether all of it was copied (and, where the mode says so, the log cut).
+        """
         try:
             pages, copied = self._connection.wal_checkpoint(mode=mode)
         except apsw.BusyError:
-            return
+            return False
         except apsw.Error as error:
             _log.error("store_checkpoint_failed", error=type(error).__name__)
             if isinstance(error, apsw.IOError):
                 self.distrust()
-            return
+            return False
         self._log_pages = 0 if mode == apsw.SQLITE_CHECKPOINT_TRUNCATE else pages
         if copied < pages:
             _log.warning("store_checkpoint_incomplete", pages=pages, copied=copied)
             self._checkpoint_at = pages + CHECKPOINT_PAGES
         else:
             self._checkpoint_at = CHECKPOINT_PAGES
+        return copied >= pages
 
     def _verify_anew(self) -> None:
         """Trust the database again after a failed sync, or raise UnavailableError.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import apsw
 import numpy as np
@@ -14,6 +14,7 @@ from ..types.ports import CommitListener
 from ..types.values import PartitionRows, VectorRecord
 from . import keys
 from .commit import Change, Notice
+from .generations import kept_keys, key_of, served_key
 from .vector_rows import VECTOR_COLUMNS, VectorColumns, vector_checksums
 
 if TYPE_CHECKING:
@@ -42,13 +43,12 @@ class VectorNotices:
         """This message has no vectors now."""
         self._removed.append(seq)
 
-    def put(self, columns: VectorColumns, generation_key: int) -> None:
-        """These rows are their messages' only vectors; those of other generations are not told."""
-        current = columns.numbers[:, _GENERATION] == generation_key
-        if current.any():
-            self._numbers.append(columns.numbers[current])
-            self._vectors.append(columns.vectors[current])
-            self._checksums.append(columns.checksums[current])
+    def put(self, columns: VectorColumns) -> None:
+        """These rows, all of the generation that is searched, are their messages' vectors now."""
+        if len(columns.numbers):
+            self._numbers.append(columns.numbers)
+            self._vectors.append(columns.vectors)
+            self._checksums.append(columns.checksums)
 
     def notices(self, resource_id: str) -> tuple[Notice, ...]:
         """The calls to make."""
@@ -102,13 +102,26 @@ class _Row(NamedTuple):
 class PutVectors:
     """One call of `MessageStore.put_vectors`: an operation for the writer thread."""
 
-    def __init__(self, records: Sequence[VectorRecord], generation_key: int) -> None:
-        """The records must have passed `check_vectors`."""
+    def __init__(
+        self, records: Sequence[VectorRecord], generation: str, *, only_served: bool = True
+    ) -> None:
+        """The records must have passed `check_vectors`.
+
+        Args:
+            records: what to store.
+            generation: what they are of.
+            only_served: store them only if that generation is searched; else also while it is
+                being made.
+        """
         self._records = records
-        self._generation_key = generation_key
+        self._generation = generation
+        self._only_served = only_served
 
     def __call__(self, connection: apsw.Connection, _revision: int) -> Change[list[bool]]:
         """See commit.Operation."""
+        key, served = key_of(connection, self._generation), served_key(connection)
+        if key is None or (self._only_served and key != served):
+            return Change([False] * len(self._records), changed=False)
         last = {record.seq: record for record in self._records}  # a later one replaces
         fresh: dict[str, list[_Row]] = {}
         results: list[bool] = []
@@ -119,12 +132,22 @@ class PutVectors:
                 fresh.setdefault(record.resource_id, []).append(row)
         told: list[Notice] = []
         for resource_id, rows in fresh.items():
+            columns = self._store(connection, rows, key)
+            if key != served:
+                continue
             notices = VectorNotices()
-            notices.put(self._store(connection, rows), self._generation_key)
+            notices.put(columns)
             told.extend(notices.notices(resource_id))
-        return Change(results, changed=bool(fresh), notices=tuple(told), resources=tuple(fresh))
+            seqs = keys.seq_array([row.record.seq for row in rows])
+            connection.execute(
+                "DELETE FROM pending WHERE seq IN (SELECT value FROM carray(?))", (seqs,)
+            )
+        resources = tuple(fresh) if key == served else ()  # nothing has changed for who reads
+        return Change(results, changed=bool(fresh), notices=tuple(told), resources=resources)
 
-    def _store(self, connection: apsw.Connection, rows: Sequence[_Row]) -> VectorColumns:
+    def _store(
+        self, connection: apsw.Connection, rows: Sequence[_Row], generation_key: int
+    ) -> VectorColumns:
         """Write the vectors of one resource's messages; all columns are made at once."""
         seqs = [row.record.seq for row in rows]
         counts = [len(row.record.vectors) for row in rows]
@@ -137,7 +160,7 @@ class PutVectors:
                 row.create_time_ns,
                 row.role,
                 row.record.revision,
-                self._generation_key,
+                generation_key,
             )
             for row in rows
         ]
@@ -146,7 +169,7 @@ class PutVectors:
         vectors = np.concatenate([row.record.vectors for row in rows]).astype("<f4", copy=False)
         sums = vector_checksums(numbers, vectors)
         hashes = [row.text_hash for row, n in zip(rows, counts, strict=True) for _ in range(n)]
-        delete_vectors(connection, rows[0].resource_key, seqs)
+        delete_vectors(connection, rows[0].resource_key, seqs, generation_key)
         connection.executemany(
             _INSERT,
             (
@@ -155,10 +178,6 @@ class PutVectors:
                     numbers.tolist(), sums.tolist(), hashes, vectors, strict=True
                 )
             ),
-        )
-        connection.execute(
-            "DELETE FROM pending WHERE seq IN (SELECT value FROM carray(?))",
-            (keys.seq_array(seqs),),
         )
         return VectorColumns(numbers, vectors, sums, ())
 
@@ -172,20 +191,45 @@ def carry_vectors(
 ) -> VectorColumns | None:
     """Give a message's vectors its new thread, time, role and revision.
 
+    Those of a generation that is being made are carried along, unless one is damaged: they are
+    deleted then, and made again. Those of dropped generations are deleted.
+
     Args:
         columns: thread_key, create_time_ns, role, revision.
         to_resource_key: the message's new resource, where that changes too.
 
     Returns:
-        The rows as they are now; None if one is damaged (they must be deleted then).
+        The rows that are searched, as they are now; None if one is damaged (all must be deleted).
     """
     rows = connection.execute(
         f"SELECT {VECTOR_COLUMNS} FROM vectors v WHERE resource_key = ? AND seq = ? ORDER BY chunk",
         (resource_key, seq),
     ).fetchall()
+    served, kept = served_key(connection), kept_keys(connection)
+    of_served = [row for row in rows if row[_GENERATION] == served]
+    carried = _carried(connection, of_served, columns, to_resource_key)
+    if carried is None:
+        return None
+    for key in {cast("int", row[_GENERATION]) for row in rows} - {served}:
+        of_key = [row for row in rows if row[_GENERATION] == key]
+        if key not in kept or _carried(connection, of_key, columns, to_resource_key) is None:
+            delete_vectors(connection, resource_key, [seq], key)
+    return carried
+
+
+def _carried(
+    connection: apsw.Connection,
+    rows: Sequence[tuple[Any, ...]],
+    columns: tuple[int, int, int, int],
+    to_resource_key: int | None,
+) -> VectorColumns | None:
+    """`carry_vectors` for the rows of one generation."""
     found = VectorColumns.of(rows)
     if found.corrupt_seqs:
         return None
+    if not rows:
+        return found
+    seq, resource_key, key = rows[0][0], rows[0][2], rows[0][_GENERATION]
     numbers = found.numbers.copy()
     numbers[:, 3:7] = columns
     target = resource_key if to_resource_key is None else to_resource_key
@@ -194,29 +238,48 @@ def carry_vectors(
     for chunk, checksum in zip(numbers[:, 1].tolist(), sums.tolist(), strict=True):
         connection.execute(
             "UPDATE vectors SET thread_key = ?, create_time_ns = ?, role = ?, revision = ?,"
-            " checksum = ?, resource_key = ? WHERE resource_key = ? AND seq = ? AND chunk = ?",
-            (*columns, checksum, target, resource_key, seq, chunk),
+            " checksum = ?, resource_key = ?"
+            " WHERE resource_key = ? AND seq = ? AND chunk = ? AND generation_key = ?",
+            (*columns, checksum, target, resource_key, seq, chunk, key),
         )
     return VectorColumns(numbers, found.vectors, sums, ())
 
 
-def delete_vectors(connection: apsw.Connection, resource_key: int, seqs: Sequence[int]) -> int:
-    """Delete all vectors of these messages; returns how many rows."""
+def delete_vectors(
+    connection: apsw.Connection,
+    resource_key: int,
+    seqs: Sequence[int],
+    generation_key: int | None = None,
+) -> int:
+    """Delete the vectors of these messages, of one generation or (None) of all; returns rows."""
     if len(seqs) == 1:
         connection.execute(
-            "DELETE FROM vectors WHERE resource_key = ? AND seq = ?", (resource_key, seqs[0])
+            "DELETE FROM vectors WHERE resource_key = ?1 AND seq = ?2"
+            " AND (?3 IS NULL OR generation_key = ?3)",
+            (resource_key, seqs[0], generation_key),
         )
     else:
         connection.execute(
-            "DELETE FROM vectors WHERE resource_key = ? AND seq IN (SELECT value FROM carray(?))",
-            (resource_key, keys.seq_array(seqs)),
+            "DELETE FROM vectors WHERE resource_key = ?1"
+            " AND seq IN (SELECT value FROM carray(?2)) AND (?3 IS NULL OR generation_key = ?3)",
+            (resource_key, keys.seq_array(seqs), generation_key),
         )
     return connection.changes()
 
 
-def requeue(connection: apsw.Connection, resource_key: int, seqs: Sequence[int]) -> None:
-    """Delete damaged vectors and have their texts embedded again."""
-    delete_vectors(connection, resource_key, seqs)
+def requeue(
+    connection: apsw.Connection,
+    resource_key: int,
+    seqs: Sequence[int],
+    generation_key: int | None = None,
+) -> None:
+    """Delete damaged vectors, of one generation or of all, and have their texts embedded again.
+
+    Those of a generation that is being made are found to lack.
+    """
+    delete_vectors(connection, resource_key, seqs, generation_key)
+    if generation_key not in (None, served_key(connection)):
+        return
     connection.execute(
         "INSERT INTO pending SELECT seq, resource_key FROM messages WHERE embeddable = 1"
         " AND resource_key = ? AND seq IN (SELECT value FROM carray(?)) ON CONFLICT DO NOTHING",

@@ -8,8 +8,8 @@ Invariants first:
     a new key.
   - `record.revision` counts operations that changed something. It grows with every such commit and
     never goes back; a message's `revision` is the count at which it last changed.
-  - `vectors` rows of a message all carry that message's current revision, thread, time and role:
-    whoever changes the message changes or deletes them in the same commit.
+  - `vectors` rows of a message, of whatever generation, all carry that message's current revision,
+    thread, time and role: whoever changes the message changes or deletes them in the same commit.
   - `pending` holds exactly the messages that are embeddable and have no vectors of the generation
     in `record.generation_key`.
 
@@ -26,7 +26,10 @@ Format 4 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 4):
                forgotten_revision: that of the last change that removed messages; erased_revision:
                all that was removed up to there has left the files as well.
                retention_time_ns: how far the clock of the retention has come; 0 before the first.
-  generations  generation_key -> the embedder's generation text.
+  generations  generation_key -> the embedder's generation text, and the readable identity of its
+               model ("" where that is not known). Vectors are searched (the key in `record`), made
+               anew, or of no use any more: their text is then replaced by "dropped" and the key
+               until all have been deleted (generations.py).
   resources    resource_key -> resource_id.
   threads      thread_key -> (resource_key, thread_id).
   messages     numbers first, then hashes, ids, metadata and the long column, so that scans read
@@ -38,7 +41,8 @@ Format 4 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 4):
                numbers and the vector, vector_rows.py. A rowid table with an index, since an
                index-organised table spills long rows to overflow pages. The index holds the
                checksums, so that what is current can be told without reading the vectors. There
-               is one row for a (resource_key, seq, chunk): whoever puts deletes before.
+               is one row for a (resource_key, seq, chunk, generation_key): whoever puts deletes
+               before.
   analyses     what the words of an embeddable message were analysed into: at most one row a
                message, analysis_rows.py. Index-organised by (resource_key, seq), so that a
                resource is one range; rows are short (docs/decisions/0020).
@@ -49,8 +53,8 @@ Format 4 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 4):
                first_seq to last_seq are those of store_id that are smaller by `shift`. A Forget of
                one of them counts for the snapshots of that store as well (saving.py).
 
-Format 3 is the same without `forgotten`, `origins` and the last four columns of `record`, format 2 without
-`analyses` too. Both become format 4 when they are opened.
+Format 3 is the same without `forgotten`, `origins` and the last four columns of `record`, format 2
+without `analyses` too. Both become format 4 when they are opened.
 
 Pages are 8,192 bytes: five 384-dimension vectors to a page with 6 % lost, where 4,096-byte pages
 hold two with 20 % lost.
@@ -85,6 +89,7 @@ CREATE TABLE analyses(
 ) STRICT, WITHOUT ROWID;
 """
 _FORGOTTEN = """
+ALTER TABLE generations ADD COLUMN identity TEXT NOT NULL DEFAULT '';
 ALTER TABLE record ADD COLUMN snapshot_seq INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE record ADD COLUMN forgotten_revision INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE record ADD COLUMN erased_revision INTEGER NOT NULL DEFAULT 0;
@@ -246,56 +251,6 @@ def read_record(connection: apsw.Connection) -> RecordState:
     if row is None:
         raise CorruptDataError("recall.db has lost its record row")
     return RecordState(store_id=str(row[0]), revision=int(row[1]))
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptedGeneration:
-    """The current generation.
-
-    Attributes:
-        key: stands for it in the tables.
-        embedded_anew: messages that wait for vectors of it because the last opening had another;
-            None where it is the same, or the record is new.
-    """
-
-    key: int
-    embedded_anew: int | None = None
-
-
-def adopt_generation(connection: apsw.Connection, generation: str) -> AdoptedGeneration:
-    """Make `generation` the current one.
-
-    Vectors of other generations stay until they are replaced, and are not served. Where the
-    generation is another than at the last opening, `pending` is made anew.
-    """
-    row = connection.execute(
-        "SELECT g.generation_key, r.generation_key FROM record r"
-        " LEFT JOIN generations g ON g.generation = ?",
-        (generation,),
-    ).fetchone()
-    if row is not None and row[0] is not None and row[0] == row[1]:
-        return AdoptedGeneration(int(row[0]))
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute(
-        "INSERT INTO generations(generation) VALUES (?) ON CONFLICT DO NOTHING", (generation,)
-    )
-    key = int(
-        connection.execute(
-            "SELECT generation_key FROM generations WHERE generation = ?", (generation,)
-        ).get
-    )
-    connection.execute("DELETE FROM pending")
-    connection.execute(
-        "INSERT INTO pending SELECT seq, resource_key FROM messages m WHERE embeddable = 1"
-        " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.resource_key = m.resource_key"
-        " AND v.seq = m.seq AND v.generation_key = ?)",
-        (key,),
-    )
-    connection.execute("UPDATE record SET generation_key = ?", (key,))
-    pending = int(connection.execute("SELECT count(*) FROM pending").get)
-    connection.execute("COMMIT")
-    is_new = row is None or row[1] == 0
-    return AdoptedGeneration(key, None if is_new else pending)
 
 
 def _is_empty(connection: apsw.Connection) -> bool:
