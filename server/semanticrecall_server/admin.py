@@ -36,8 +36,10 @@ DISTRIBUTION = "semanticrecall-sidecar"
 class AdminService:
     """The use cases of AdminService. Thread-safe."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, encrypted: bool = False) -> None:
+        """`encrypted`: whether the files of the data directory are."""
         self._engine = engine
+        self._encrypted = encrypted
         self.saving = SavingCalls(engine)
         self.purging = PurgingCalls(engine)
         self.reembedding = ReembeddingCalls(engine)
@@ -68,6 +70,7 @@ class AdminService:
             cache = engine.cache_stats()
             response.resources = stats.resources
             response.disk_bytes = stats.disk_bytes
+            response.encrypted = self._encrypted
             response.damaged = sum(engine.damaged().values())
             response.resident_bytes = resident_bytes()
             self.purging.fill_stats(response)

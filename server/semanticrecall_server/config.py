@@ -422,6 +422,12 @@ class Settings(StorageSettings):
         return self.snapshots_dir or self.data_dir / "saved"
 
     @property
+    def is_encrypted(self) -> bool:
+        """There is a key for what is kept."""
+        given = bool(self.encryption_key.get_secret_value())
+        return given or self.encryption_key_file is not None
+
+    @property
     def has_tls(self) -> bool:
         """TCP addresses speak TLS."""
         return self.tls_cert_file is not None

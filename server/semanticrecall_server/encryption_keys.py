@@ -36,7 +36,7 @@ def user_keys(settings: Settings) -> UserKeys:
 
 
 def read_key_file(path: Path, flag: str) -> bytes:
-    """The key in a file; others than its owner should not be able to read it, which is logged.
+    """The key in a file.
 
     Args:
         path: of the file.
@@ -47,14 +47,11 @@ def read_key_file(path: Path, flag: str) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(path.stat().st_mode)
             content = file.read(_KEY_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise UnsafeEnvironmentError(
             f"{flag}: {path} cannot be read: {error.strerror}", reason="ENCRYPTION_KEY_UNREADABLE"
         ) from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        _log.warning("encryption_key_file_open_to_others", flag=flag, mode=f"{mode:04o}")
     return _key_of(content.decode("ascii", "replace"), flag)
 
 
@@ -65,13 +62,15 @@ def data_key(settings: Settings, *, begin: bool = False) -> DataKey | None:
 
     Args:
         settings: name the directory and the keys.
-        begin: make the key of a directory that has no record yet.
+        begin: make the key of a directory that has no record yet; the first call of a process.
 
     Raises:
         UnsafeEnvironmentError: a key cannot be read, or KEY cannot be.
         FailedPreconditionError, CorruptDataError: see `encryption.unlocked`.
     """
     keys = user_keys(settings)
+    if begin:
+        _warn_of_open_files(settings)
     try:
         found = unlocked(settings.data_dir, keys, begin=begin)
     except OSError as error:
@@ -82,6 +81,14 @@ def data_key(settings: Settings, *, begin: bool = False) -> DataKey | None:
     if keys.old is not None:
         _change_saved(settings.saved_dir, keys)
     return found
+
+
+def _warn_of_open_files(settings: Settings) -> None:
+    """Containers often mount secrets readable for all, so that this is no reason to refuse."""
+    for path in (settings.encryption_key_file, settings.encryption_old_key_file):
+        mode = 0 if path is None else stat.S_IMODE(path.stat().st_mode)
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            _log.warning("encryption_key_file_open_to_others", mode=f"{mode:04o}")
 
 
 def _change_saved(saved_dir: Path, keys: UserKeys) -> None:

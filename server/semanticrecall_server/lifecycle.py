@@ -251,7 +251,7 @@ class Sidecar:
                 cache_bytes(settings, settings.answer_cache_bytes_max),
                 self._metrics,
             ),
-            admin=AdminService(engine),
+            admin=AdminService(engine, encrypted=self._settings.is_encrypted),
         )
 
     def _add_methods(self, server: grpc.aio.Server) -> None:

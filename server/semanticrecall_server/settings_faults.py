@@ -100,15 +100,14 @@ def _encryption_faults(settings: Settings) -> list[str]:
     given = bool(settings.encryption_key.get_secret_value())
     if given and settings.encryption_key_file is not None:
         faults.append("--encryption-key and --encryption-key-file: give one of them")
-    has_key = given or settings.encryption_key_file is not None
-    if settings.encryption_old_key_file is not None and not has_key:
+    if settings.encryption_old_key_file is not None and not settings.is_encrypted:
         faults.append("--encryption-old-key-file needs the new key, --encryption-key-file")
     if "encryption_key" in settings.model_fields_set and not given:
         faults.append(
             "--encryption-key: is given but empty; without a key nothing is encrypted. Give one, "
             "or leave it out"
         )
-    if has_key and settings.memory is Memory.LOW:
+    if settings.is_encrypted and settings.memory is Memory.LOW:
         faults.append(
             "--memory low maps plain files, which an encrypted directory does not have; leave out "
             "the key, or --memory low"

@@ -1,4 +1,4 @@
-"""What every snapshot store promises, over files (mapped and not) and over a dictionary."""
+"""What every snapshot store promises, over files (mapped, not, and encrypted) and over a dictionary."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from semanticrecall_core.types.values import PartitionImage
 from support.model_snapshots import ModelSnapshots, image, same
 
 
-@pytest.fixture(params=["mapped", "in memory", "model"])
+@pytest.fixture(params=["mapped", "in memory", "encrypted", "model"])
 def snapshots(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SnapshotStore]:
     if request.param == "model":
         made: SnapshotStore = ModelSnapshots()
     else:
         mapped = request.param == "mapped"
-        made = FileSnapshotStore(tmp_path / "snapshots", store_id="s", mapped=mapped)
+        key = bytes(range(32)) if request.param == "encrypted" else None
+        made = FileSnapshotStore(tmp_path / "snapshots", store_id="s", mapped=mapped, key=key)
     yield made
     made.close()
 

@@ -56,13 +56,14 @@ class Snapshots(RuleBasedStateMachine):
         self.ever: dict[str, list[PartitionImage]] = {name: [] for name in RESOURCES}
         self.given: list[tuple[PartitionImage | None, PartitionImage | None]] = []
 
-    @initialize(mapped=st.booleans())
-    def start(self, mapped: bool) -> None:
-        self.mapped = mapped
+    @initialize(kind=st.sampled_from(["mapped", "in memory", "encrypted"]))
+    def start(self, kind: str) -> None:
+        self.mapped = kind == "mapped"
+        self.key = bytes(range(32)) if kind == "encrypted" else None
         self.snapshots = self.opened()
 
     def opened(self) -> FileSnapshotStore:
-        return FileSnapshotStore(self.directory, store_id="s", mapped=self.mapped)
+        return FileSnapshotStore(self.directory, store_id="s", mapped=self.mapped, key=self.key)
 
     @rule(batch=st.lists(images, max_size=4))
     def write(self, batch: list[PartitionImage]) -> None:

@@ -1,12 +1,14 @@
 """The data directory: who holds it, and whether it is a safe place for a database.
 
-Files (all mode 0600 in a directory of mode 0700):
+Files (all mode 0600 in a directory of mode 0700; what is wider from elsewhere is made so again):
 
   LOCK       flock held while the directory is open; its text is the holder's pid and a newline.
              The kernel frees the lock with the process, so a file left behind never blocks.
   recall.db  the record (schema.py), with `recall.db-wal` and `recall.db-shm`. Opened by SQLite
              alone: closing any other descriptor of it would drop SQLite's own POSIX locks.
   MARK       the high-water mark (high_water_mark.py).
+  KEY        where the directory is encrypted: its data key (encryption/data_key.py).
+  embeddings.db  vectors of texts that came before (embedding/cache_format.py). Derived.
   snapshots  files of partitions (docs/snapshots.md). Derived: nothing is lost with them, and they
              are not watched.
   BALLAST    zeros that are given up when the disk is full, so that forgetting still works.
@@ -20,13 +22,21 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+
+import structlog
 
 from ..types.errors import StoreLockedError, UnsafeEnvironmentError
 
 BALLAST_BYTES = 1 << 20
+_log = structlog.get_logger(__name__)
 _FREE_BYTES_FOR_BALLAST = 4 * BALLAST_BYTES
 _WATCHED_FILES = ("recall.db", "recall.db-wal", "recall.db-shm", "MARK")
+_FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OWN_FILE = re.compile(r"(LOCK|MARK|BALLAST|KEY|(recall|embeddings)\.db)([.-][a-z]+)?", re.ASCII)
+_OWN_FOLDERS = ("snapshots", "saved")
 # One regular expression of whole names; every type under FUSE is refused as well.
 _SHARED_FILE_SYSTEM = re.compile(
     "9p|afs|beegfs|ceph|cifs|coda|fuse.*|gfs2|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2|orangefs"
@@ -83,7 +93,12 @@ class DataDirectory:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path = path.resolve(strict=True)
             self.on_shared_file_system = self._check_file_system(allow_shared_file_system)
+            is_ours = _is_ours(self.path)
             self._lock_fd = _locked(self.path / "LOCK")
+            if is_ours:
+                _tighten(self.path)
+            elif stat.S_IMODE(self.path.stat().st_mode) & _FOR_OTHERS:
+                _log.warning("data_directory_open_to_others", why="NOT_OURS")
         except OSError as error:
             raise UnsafeEnvironmentError(
                 f"the data directory {path} cannot be used: {_why_not(path, error)}",
@@ -193,6 +208,47 @@ class DataDirectory:
                 reason="SHARED_FILE_SYSTEM",
             )
         return shared
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether it is a store's already, or empty, and nobody's common folder."""
+    if directory.stat().st_mode & stat.S_ISVTX:
+        return False
+    names = os.listdir(directory)
+    return not names or "LOCK" in names
+
+
+def _tighten(directory: Path) -> None:
+    """Take from others what they may do with the directory and the files that stores make in it.
+
+    What is another user's, and what the file system does not let us change, is logged and stays.
+    """
+    wide = stuck = 0
+    for path in (directory, *_own_paths(directory)):
+        try:
+            status = path.lstat()
+            if stat.S_ISLNK(status.st_mode) or not status.st_mode & _FOR_OTHERS:
+                continue
+            os.chmod(path, stat.S_IMODE(status.st_mode) & ~_FOR_OTHERS)
+            wide += 1
+        except FileNotFoundError:
+            continue
+        except OSError:
+            stuck += 1
+    if wide:
+        _log.warning("data_directory_was_open_to_others", files=wide)
+    if stuck:
+        _log.warning("data_directory_open_to_others", why="NOT_PERMITTED", files=stuck)
+
+
+def _own_paths(directory: Path) -> Iterator[Path]:
+    for path in directory.iterdir():
+        if _OWN_FILE.fullmatch(path.name):
+            yield path
+        elif path.name in _OWN_FOLDERS and not path.is_symlink() and path.is_dir():
+            yield path
+            yield from path.glob("*")
+            yield from path.glob("*/*")
 
 
 def _why_not(path: Path, error: OSError) -> str:
