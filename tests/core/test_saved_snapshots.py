@@ -10,8 +10,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
+from semanticrecall_core.messages.connection import connect
 from semanticrecall_core.saving import folder as folder_module
 from semanticrecall_core.saving.folder import PARTIAL
 from semanticrecall_core.types.errors import (
@@ -198,8 +200,6 @@ def test_a_disk_without_room_is_said_before_it_is_full(
 def test_a_disk_that_fails_leaves_nothing_and_harms_nothing(
     tmp_path: Path, operation: str, error: str
 ) -> None:
-    import apsw
-
     disk = FaultyDisk()
     world = SavedWorld(tmp_path, vfs=disk.vfs_name)
     world.add("u", TEXTS)
@@ -211,14 +211,17 @@ def test_a_disk_that_fails_leaves_nothing_and_harms_nothing(
             raise getattr(apsw, error)("no")
 
     disk.fault = fault
+    reasons: list[str] = []
     try:
         world.create()
     except SemanticRecallError as raised:
-        assert raised.reason == ("DISK_FULL" if error == "FullError" else "UNAVAILABLE")
+        reasons.append(raised.reason)
+    disk.fault = None
+    if failed[0]:
+        assert reasons == ["DISK_FULL" if error == "FullError" else "UNAVAILABLE"]
         assert os.listdir(world.folder) == []
     else:
-        assert not failed[0]  # this operation is not needed
-    disk.fault = None
+        assert (operation, reasons) == ("sync", [])  # nothing is written without a write
     world.add("u", ["after"])
     made = world.create()
     assert made.state.messages == len(TEXTS) + 1
@@ -241,9 +244,7 @@ def test_what_a_process_left_behind_is_removed(world: SavedWorld, tmp_path: Path
 def test_two_at_once_come_one_after_the_other(world: SavedWorld) -> None:
     world.add("u", TEXTS)
     made: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: made.append(world.create().name)) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: made.append(world.create().name)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -389,14 +390,15 @@ def test_a_restore_that_is_broken_off_takes_nothing(world: SavedWorld, empty: Sa
     made = world.create()
     asked = [0]
 
-    def is_gone() -> bool:
+    def is_gone_after(times: int) -> bool:
         asked[0] += 1
-        return asked[0] > limit
+        return asked[0] > times
 
-    for limit in range(0, 60, 5):
+    for times in range(0, 60, 5):
         asked[0] = 0
+        leaving = CallBudget(float("inf"), lambda n=times: is_gone_after(n))
         try:
-            empty.snapshots.restore(made.name, empty.saving, CallBudget(float("inf"), is_gone))
+            empty.snapshots.restore(made.name, empty.saving, leaving)
         except CancelledError:
             assert content(empty.store) == {}
             assert empty.store.load_partition("u").seqs.size == 0
@@ -405,6 +407,33 @@ def test_a_restore_that_is_broken_off_takes_nothing(world: SavedWorld, empty: Sa
     else:
         assert empty.restore(made.name).messages == 2_000
     assert list(empty.store.verify(None)) == []
+
+
+def damaged_before_it_was_saved(home: Path) -> None:
+    """A message, another's vector and a third's analysis do not match their checksums."""
+    connection = connect((home / "data" / DATABASE).as_uri(), apsw.SQLITE_OPEN_READWRITE)
+    for table, seq in (("messages", 3), ("vectors", 5), ("analyses", 7)):
+        connection.execute(f"UPDATE {table} SET checksum = checksum + 1 WHERE seq = ?", (seq,))
+        assert connection.changes() == 1
+    connection.close()
+
+
+def test_a_damaged_row_keeps_the_others_from_nobody(tmp_path: Path) -> None:
+    first = SavedWorld(tmp_path)
+    first.add("u", TEXTS)
+    first.close()
+    damaged_before_it_was_saved(tmp_path)
+    world, empty = SavedWorld(tmp_path), SavedWorld(tmp_path, "empty")
+    made = world.create()
+    with pytest.raises(CorruptDataError):
+        world.snapshots.verify(made.name, budget())
+    counts = empty.restore(made.name)
+    assert (counts.messages, counts.vectors) == (len(TEXTS) - 1, len(TEXTS) - 2)
+    assert texts(empty.store) == {"u": sorted(set(TEXTS) - {TEXTS[2]})}
+    assert [row.text for row in empty.store.pending(0, 10)] == [f"about {TEXTS[4]}"]
+    assert list(empty.store.verify(None)) == []
+    for each in (world, empty):
+        each.close()
 
 
 # ---- forgotten ----
@@ -425,9 +454,7 @@ def test_what_was_forgotten_since_is_not_restored(world: SavedWorld, empty: Save
     assert list(empty.store.verify(None)) == []
 
 
-def test_the_ledger_goes_with_a_copy_of_the_folder(
-    world: SavedWorld, tmp_path: Path
-) -> None:
+def test_the_ledger_goes_with_a_copy_of_the_folder(world: SavedWorld, tmp_path: Path) -> None:
     world.add("u", TEXTS)
     made = world.create()
     world.forget("u", TEXTS[0])

@@ -51,7 +51,7 @@ def restore_offline(
         StoreLockedError, UnsafeEnvironmentError: see DataDirectory.
         ResourceExhaustedError: DISK_FULL.
     """
-    found = checked(snapshot, databases, budget)
+    found = checked(snapshot, databases, budget, rows=False)  # the store deals with damaged ones
     with closing(
         DataDirectory(data_dir, allow_shared_file_system=allow_shared_file_system)
     ) as directory:

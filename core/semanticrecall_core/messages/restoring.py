@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 import numpy as np
+import structlog
 
 from ..types.errors import CorruptDataError, FailedPreconditionError
 from ..types.lexical import LexicalListener
 from ..types.ports import CommitListener
 from ..types.saving import RestoreCounts
 from ..types.values import CallBudget
+from . import keys
 from .analysis_rows import ANALYSIS_COLUMNS, AnalysisColumns
 from .commit import Change
 from .generations import served_key
@@ -53,6 +55,7 @@ _VECTORS = (
     " (SELECT generation_key FROM generations WHERE generation = ?) ORDER BY v.vector_key"
 )
 _VECTOR_NUMBERS = 10
+_log = structlog.get_logger(__name__)
 _INSERT_VECTOR = (
     "INSERT INTO vectors(seq, chunk, resource_key, thread_key, create_time_ns, role, revision,"
     " generation_key, checksum, text_hash, vector) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -145,6 +148,7 @@ class _RestoreStep:
         self._source = source
         self._revision = revision
         self._left_out = frozenset(request.left_out)
+        self._damaged: set[int] = set()
         self._budget = request.budget
         self._shift = _Shift(
             _last(connection, "messages"),
@@ -172,14 +176,24 @@ class _RestoreStep:
         for batch in self._batches(_MESSAGES):
             rows = [row for row in batch if row[0] not in self._left_out]
             self.left_out_count += len(batch) - len(rows)
-            self._connection.executemany(_INSERT_MESSAGE, list(map(self._message, rows)))
-            taken += len(rows)
+            sound = list(filter(self._is_sound, rows))
+            self._connection.executemany(_INSERT_MESSAGE, list(map(self._message, sound)))
+            taken += len(sound)
         return taken
+
+    def _is_sound(self, row: tuple[Any, ...]) -> bool:
+        """A row that was damaged when it was saved gets no fresh checksum."""
+        try:
+            stored_message(row[:13], row[13].decode(), unread)
+        except (CorruptDataError, UnicodeDecodeError):
+            self._damaged.add(row[0])
+            _log.error("snapshot_row_corrupt", seq=row[0])
+            return False
+        return True
 
     def _message(self, row: tuple[Any, ...]) -> tuple[object, ...]:
         """A row as it is stored here."""
         owner, content_hash, text_hash = row[13:16]
-        stored_message(row[:13], owner.decode(), unread)  # a damaged row gets no fresh checksum
         shift = self._shift
         numbers = (
             row[0] + shift.seq,
@@ -209,11 +223,14 @@ class _RestoreStep:
             "SELECT generation FROM generations WHERE generation_key = ?", (generation_key,)
         ).get
         taken = 0
+        gone = self._left_out | self._damaged
         for batch in self._batches(_VECTORS, (generation,)):
-            rows = [row for row in batch if row[0] not in self._left_out]
+            rows = [row for row in batch if row[0] not in gone]
             found = VectorColumns.of([row[:_VECTOR_NUMBERS] for row in rows])
             if found.corrupt_seqs:
-                raise CorruptDataError("a saved vector does not match its checksum")
+                rows = [row for row in rows if row[0] not in found.corrupt_seqs]
+                taken -= self._drop_vectors(found.corrupt_seqs)
+                gone = gone.union(found.corrupt_seqs)
             if not rows:
                 continue
             numbers = self._raised(found.numbers)
@@ -227,10 +244,20 @@ class _RestoreStep:
             taken += len(rows)
         return taken
 
+    def _drop_vectors(self, seqs: Sequence[int]) -> int:
+        """Chunks of damaged vectors that were taken already; their texts are embedded again."""
+        _log.error("snapshot_vectors_corrupt", messages=len(seqs))
+        self._connection.execute(
+            "DELETE FROM vectors WHERE seq IN (SELECT value FROM carray(?))",
+            (keys.seq_array([seq + self._shift.seq for seq in seqs]),),
+        )
+        return self._connection.changes()
+
     def take_analyses(self) -> None:
-        """Those of messages that are taken."""
+        """Those of messages that are taken; damaged ones are made anew when they are needed."""
+        gone = self._left_out | self._damaged
         for batch in self._batches(f"SELECT {ANALYSIS_COLUMNS} FROM analyses a"):
-            found = AnalysisColumns.of([row for row in batch if row[0] not in self._left_out])
+            found = AnalysisColumns.of([row for row in batch if row[0] not in gone])
             if len(found.analysed):
                 numbers = self._raised(np.insert(found.numbers, 1, 0, axis=1))
                 columns = AnalysisColumns(np.delete(numbers, 1, axis=1), found.analysed)
@@ -254,7 +281,7 @@ class _RestoreStep:
             " AND v.seq = m.seq AND v.generation_key = ?)",
             (generation_key,),
         )
-        if self.left_out_count:
+        if self.left_out_count or self._damaged:
             drop_what_is_empty(connection)
         origins = origins_of(self._source)
         add_origins(connection, origins, shift=self._shift.seq)

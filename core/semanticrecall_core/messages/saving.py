@@ -118,9 +118,7 @@ class StoreSaving:
         ]
         return [*own, *older]
 
-    def restore(
-        self, database: Path, left_out: Sequence[int], budget: CallBudget
-    ) -> RestoreCounts:
+    def restore(self, database: Path, left_out: Sequence[int], budget: CallBudget) -> RestoreCounts:
         """Fill the store, which must be empty, with a saved database; all or nothing."""
         self.require_empty()
         request = RestoreRequest(self._saved, database, left_out, budget)

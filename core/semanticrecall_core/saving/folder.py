@@ -197,9 +197,10 @@ class SavedSnapshots:
         with self._one_at_a_time(budget):
             found = self._named(name)
             store.require_empty()
-            reading.verify(self._folder / found.name, found, self._databases, budget)
+            path = self._folder / found.name
+            reading.verify(path, found, self._databases, budget, rows=False)
             left_out = self._forgotten_seqs(found)
-            return store.restore(self._folder / found.name / DATABASE, left_out, budget)
+            return store.restore(path / DATABASE, left_out, budget)
 
     # ---- what was forgotten ----
 

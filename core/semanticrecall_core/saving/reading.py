@@ -54,8 +54,18 @@ def manifest_of(folder: Path, name: str | None = None) -> Manifest:
     return found
 
 
-def verify(folder: Path, found: Manifest, databases: SavedDatabases, budget: CallBudget) -> None:
+def verify(
+    folder: Path,
+    found: Manifest,
+    databases: SavedDatabases,
+    budget: CallBudget,
+    *,
+    rows: bool = True,
+) -> None:
     """Compare the digests, SQLite's own check, and the checksum of every row.
+
+    Without `rows` those that were damaged when they were saved are no fault: the digest says that
+    nothing has become damaged since.
 
     Raises CorruptDataError where something does not agree.
     """
@@ -65,7 +75,7 @@ def verify(folder: Path, found: Manifest, databases: SavedDatabases, budget: Cal
                 raise CorruptDataError("a file of the snapshot does not match its digest")
     if (folder / KEY).exists() != found.encrypted:
         raise CorruptDataError("the key of the snapshot is missing, or another's")
-    databases.check(folder / DATABASE, budget)
+    databases.check(folder / DATABASE, budget, rows=rows)
     if databases.state(folder / DATABASE) != found.state:
         raise CorruptDataError("the snapshot's database is not the one of its manifest")
 
@@ -85,8 +95,10 @@ def forgotten_seqs(ledger: Ledger, state: SavedState) -> list[int]:
     )
 
 
-def checked(folder: Path, databases: SavedDatabases, budget: CallBudget) -> CheckedSnapshot:
-    """Read a snapshot wherever it is, with the ledger beside its folder.
+def checked(
+    folder: Path, databases: SavedDatabases, budget: CallBudget, *, rows: bool = True
+) -> CheckedSnapshot:
+    """Read a snapshot wherever it is, with the ledger beside its folder; `rows`: see `verify`.
 
     Raises:
         NotFoundError: there is no snapshot there.
@@ -95,7 +107,7 @@ def checked(folder: Path, databases: SavedDatabases, budget: CallBudget) -> Chec
     if not (folder / MANIFEST).exists():
         raise NotFoundError("there is no snapshot in this folder")
     found = manifest_of(folder)
-    verify(folder, found, databases, budget)
+    verify(folder, found, databases, budget, rows=rows)
     return CheckedSnapshot(
         folder / DATABASE,
         folder / KEY if found.encrypted else None,

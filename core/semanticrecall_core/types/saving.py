@@ -103,8 +103,16 @@ class SavedDatabases(Protocol):
         """What is in one."""
         ...
 
-    def check(self, database: Path, budget: CallBudget) -> None:
-        """Read everything and compare every checksum; CorruptDataError where one does not agree."""
+    def check(self, database: Path, budget: CallBudget, *, rows: bool = True) -> None:
+        """Have SQLite check its pages, and compare the checksum of every row.
+
+        Args:
+            database: where it is.
+            budget: ends it.
+            rows: also the rows. One that was damaged when it was saved keeps the others from nobody.
+
+        Raises CorruptDataError where something does not agree.
+        """
         ...
 
     def count_of(self, database: Path, seqs: Sequence[int]) -> int:
@@ -167,13 +175,12 @@ class SavableStore(Protocol):
         """Raise FailedPreconditionError (STORE_NOT_EMPTY) where there is a message."""
         ...
 
-    def restore(
-        self, database: Path, left_out: Sequence[int], budget: CallBudget
-    ) -> RestoreCounts:
+    def restore(self, database: Path, left_out: Sequence[int], budget: CallBudget) -> RestoreCounts:
         """Fill the store, which must be empty, with a saved database; all or nothing.
 
         Messages get seqs of this store. Vectors of another generation than the serving one are not
-        taken: their messages wait to be embedded.
+        taken: their messages wait to be embedded. Nor are rows that were damaged when they were
+        saved; they are logged.
 
         Args:
             database: checked before.
