@@ -119,13 +119,13 @@ def test_all_faults_of_a_request_are_told_at_once(server: InProcessServer) -> No
 
 
 def fields_of(descriptor: Descriptor, path: str = "") -> Iterator[str]:
-    """Dotted names of all fields below a request, messages of Index excepted."""
+    """Dotted names of all fields below a request, messages and vectors of Index excepted."""
     for field in descriptor.fields:
         name = f"{path}{field.name}"
         own = field.message_type is not None and field.message_type.file.package.startswith(
             "semanticrecall"
         )
-        if own and name != "messages":
+        if own and name not in ("messages", "vectors"):
             yield from fields_of(field.message_type, f"{name}.")
         else:
             yield name
@@ -174,6 +174,8 @@ def with_marker(method: str, path: str) -> bytes:
         target = getattr(target, step)
         if step == "messages":
             target = target[0]
+        elif step == "vectors":
+            target = target.add()
     if isinstance(getattr(target, last), str):
         setattr(target, last, MARKER)
     else:

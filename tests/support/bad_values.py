@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from semanticrecall.v1 import admin_pb2, recall_pb2
+from semanticrecall.v1 import admin_pb2, recall_pb2, types_pb2
 
 HUGE = 2**32 - 1
 LONG_ID = "x" * 513
@@ -30,6 +30,7 @@ NO_BAD_VALUE = {
     "RecallRequest.explain",
     "RecallRequest.context_other_threads_only",
     "ListMessagesRequest.newest_first",
+    "ExportRequest.with_vectors",
 }
 
 Change = Callable[[Any], None]
@@ -262,6 +263,10 @@ def other_cases() -> Iterator[Case]:
     yield from enum("Index", "wait")
     yield Case("Index", "metadata", "nan", merge({"a": math.nan}, "metadata"))
     yield Case("Index", "metadata", "too long", merge({"a": "x" * 65_536}, "metadata"))
+    for label, named in {"none": ["m9"], "empty": [""], "second": ["m", "m"]}.items():
+        place = len(named) - 1
+        given = [types_pb2.MessageVectors(message_id=name) for name in named]
+        yield Case("Index", f"vectors[{place}].message_id", label, extend("vectors", given))
     yield from identifier("Forget", "resource_id")
     yield from ids("Forget", "message_ids.ids", 10_001)
     yield from identifier("Forget", "thread_id")

@@ -109,7 +109,7 @@ class SavedDatabases(Protocol):
         Args:
             database: where it is.
             budget: ends it.
-            rows: also the rows. One that was damaged when it was saved keeps the others from nobody.
+            rows: also the rows; one that was damaged when it was saved is no reason for a refusal.
 
         Raises CorruptDataError where something does not agree.
         """
