@@ -16,14 +16,13 @@ from semanticrecall.v1 import admin_pb2, recall_pb2
 from semanticrecall_core.types.errors import UnsafeEnvironmentError
 from semanticrecall_server.config import Settings
 from semanticrecall_server.security import Tokens, load_credentials, load_tokens
-from support.bad_values import good_requests
+from support.every_rpc import every_rpc, valid
 from support.fake_engine import FakeEngine
 from support.running_server import InProcessServer, Stubs, error_detail, parts_of, running
 
 GOOD_TOKEN = "first-token-0123456789"
 OTHER_TOKEN = "second-token-0123456789"
 TLS = Path(__file__).resolve().parents[1] / "fixtures/tls"
-UNARY = sorted(set(good_requests()) - {"Verify", "Export"})
 
 
 @pytest.fixture(scope="module")
@@ -60,30 +59,10 @@ TOLD = {
 
 
 def all_calls(server: InProcessServer, metadata: Any) -> Iterator[tuple[str, Any]]:
-    """Every method, and a way to begin it."""
-    good = good_requests()
-    for method in UNARY:
-        stub = server.admin if method == "GetStats" else server.recall
-        yield method, lambda s=stub, m=method: getattr(s, m)(good[m], timeout=20, metadata=metadata)
-    for method in ("Verify", "Export"):
-        yield (
-            method,
-            lambda m=method: list(getattr(server.admin, m)(good[m], timeout=20, metadata=metadata)),
-        )
-    for method in ("CreateSnapshot", "ListSnapshots", "DeleteSnapshot", "RestoreSnapshot"):
-        yield (
-            method,
-            lambda m=method: server.channel.unary_unary(f"/semanticrecall.v1.AdminService/{m}")(
-                b"", timeout=20, metadata=metadata
-            ),
-        )
-    for method in ("RecallStream", "IndexStream"):
-        yield (
-            method,
-            lambda m=method: list(
-                getattr(server.recall, m)(iter(()), timeout=20, metadata=metadata)
-            ),
-        )
+    """Every method of the contract and of the services beside it, and a way to begin it."""
+    for rpc in every_rpc():
+        requests = () if rpc.sends_many else (valid(rpc).SerializeToString(),)
+        yield rpc.name, lambda r=rpc, q=requests: r.call(server.channel, *q, metadata=metadata)
     reflection = reflection_pb2_grpc.ServerReflectionStub(server.channel)
     question = reflection_pb2.ServerReflectionRequest(list_services="")
     yield (

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from semanticrecall.v1 import admin_pb2, recall_pb2, types_pb2
+from semanticrecall.v1 import recall_pb2, types_pb2
 from semanticrecall_server.assembly import default_parts
 from support.fake_embedder import FakeEmbedder
 from support.isolation_ids import COMMON_IDS, HOSTILE_IDS, Holders, canaries_in, canary
