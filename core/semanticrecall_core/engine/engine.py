@@ -175,6 +175,7 @@ class Engine:
             self.saving,
             model.embedder.dimensions,
             self.recall,
+            self.take_up_pending,
         )
 
     def _traces(self) -> Traces:

@@ -1,4 +1,4 @@
-"""Verify: comparing everything that is kept of the messages, saying what does not agree, mending it.
+"""Verify: comparing all that is kept of the messages, saying what does not agree, mending it.
 
 The stages, in the order in which they build on each other: the record's file and rows (`database`,
 `messages`, `vectors`, `words`, see messages/verifying.py for the kinds of findings), then what was
@@ -113,6 +113,7 @@ class VerifiedParts:
     saved: VerifiedSnapshots | None
     dimensions: int
     recall: Recall
+    take_up_pending: Callable[[], None]
 
 
 class Verification:
@@ -232,7 +233,8 @@ class _Run:
             return
         rows = [d for d in damages if d.finding.kind not in _FILE_KINDS]
         if len(rows) < len(damages) and self._file_mended is None:
-            self._file_mended = self._mend_file()
+            below = [d for d in damages if d.finding.kind in _FILE_KINDS]
+            self._file_mended = self._mend_file(below)
         for damage in damages:
             if damage.finding.kind in _FILE_KINDS:
                 yield replace(damage.finding, repaired=bool(self._file_mended))
@@ -243,10 +245,20 @@ class _Run:
         for damage, repaired in zip(rows, report.repaired, strict=True):
             yield replace(damage.finding, repaired=repaired)
 
-    def _mend_file(self) -> bool:
-        report = self._store.care.mend_file()
+    def _mend_file(self, damages: list[RecordDamage]) -> bool:
+        care, parts = self._store.care, self._parts
+        report = care.mend_file(damages)
         self._forget_images({resource_id for resource_id, _ in report.set_aside})
+        for resource_id in self._resources_in_memory():
+            care.drop_resource(resource_id)
+        parts.take_up_pending()
         return all(report.repaired)
+
+    def _resources_in_memory(self) -> list[str]:
+        loaded = set(self._parts.index.resources_loaded())
+        if self._parts.lexical is not None:
+            loaded.update(self._parts.lexical.resources_loaded())
+        return sorted(loaded)
 
     def _forget_images(self, resource_ids: set[str]) -> None:
         """Images may hold vectors of messages that are no more on record."""
@@ -257,17 +269,16 @@ class _Run:
     # ---- partitions in memory ----
 
     def _partitions(self) -> Iterator[Event]:
-        parts = self._parts
         if self._resource_id is not None:
             names = [self._resource_id]
         else:
-            loaded = set(parts.index.resources_loaded())
-            if parts.lexical is not None:
-                loaded.update(parts.lexical.resources_loaded())
-            names = sorted(loaded)
+            names = self._resources_in_memory()
         for done, name in enumerate(names):
             self._budget.check()
-            yield from self._partition(name)
+            try:
+                yield from self._partition(name)
+            except CorruptDataError as error:
+                yield _not_comparable(error, name)
             yield self._progress("partitions", done + 1, len(names))
 
     def _partition(self, resource_id: str) -> Iterator[Finding]:
@@ -309,7 +320,10 @@ class _Run:
         doubtful: list[str] = []
         for done, check in enumerate(images.examine(self._resource_id)):
             self._budget.check()
-            finding = self._image(check)
+            try:
+                finding = self._image(check)
+            except CorruptDataError as error:
+                finding = _not_comparable(error, check.resource_id)
             if finding is not None and finding.kind == "IMAGE_UNRECORDED":
                 doubtful.append(check.resource_id)
             elif finding is not None:
@@ -397,6 +411,12 @@ class _Run:
             return True
         found = best[0].found
         return found is not None and (found.cosine or 0.0) >= _SELF_TEST_COSINE
+
+
+def _not_comparable(error: CorruptDataError, resource_id: str) -> Finding:
+    """The record of a resource cannot be read: it is said where it was met."""
+    kind = error.reason if error.reason in _FILE_KINDS else "DATABASE_CORRUPT"
+    return Finding(kind, resource_id, "", "what is on record of it cannot be read")
 
 
 _Difference = tuple[int, bytes | int | None, bytes | int | None]

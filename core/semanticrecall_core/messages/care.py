@@ -10,6 +10,7 @@ import apsw
 import numpy as np
 import structlog
 
+from ..types.errors import CorruptDataError
 from ..types.stored_message import StoredMessage
 from ..types.values import CallBudget, PartitionRows
 from ..types.verifying import MendReport, RecordDamage, VerifyProgress
@@ -18,6 +19,7 @@ from .commit import Change, GroupCommit
 from .connection import ReaderPool
 from .damage_log import DamageLog
 from .rows import MESSAGE_COLUMNS, MESSAGES, shown, sound_messages
+from .salvage import KnownState, Salvage, Salvaged
 from .verifying import RecordChecks, checked_tables
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class SqliteRecordCare:
         checks: RecordChecks,
         damage: DamageLog,
         load_lexical: Callable[[str], object],
+        generation: Callable[[], tuple[int, str]],
     ) -> None:
         """The store's own parts.
 
@@ -45,7 +48,9 @@ class SqliteRecordCare:
             checks: how its rows must be; `dimensions` is given with each call.
             damage: where it notes what it meets.
             load_lexical: makes the words of a resource anew where they lack.
+            generation: key and text of the one that is searched.
         """
+        self._generation = generation
         self._readers = readers
         self._writer = writer
         self._checks = checks
@@ -76,9 +81,26 @@ class SqliteRecordCare:
         _log.info("store_rows_mended", rows=sum(report.repaired))
         return report
 
-    def mend_file(self) -> MendReport:
+    def mend_file(self, damages: Sequence[RecordDamage]) -> MendReport:
         """See RecordCare.mend_file."""
-        return self._writer.submit(_reindex)
+        if all(damage.finding.kind == verifying.DATABASE_CORRUPT for damage in damages):
+            try:
+                return self._writer.submit(_reindex, frees_space=True)
+            except CorruptDataError:
+                _log.warning("store_indexes_not_enough")
+
+        def salvage(
+            source: apsw.Connection, target: apsw.Connection, store_id: str, revision: int
+        ) -> Salvaged:
+            known = KnownState(store_id, revision, self._generation())
+            return Salvage(source, target, known, self._checks.decode)()
+
+        salvaged = self._writer.mend_file(salvage, self._readers.paused)
+        if salvaged.set_aside:
+            seqs = tuple(seq for _, seq in salvaged.set_aside[:_LOGGED_SEQS_MAX])
+            _log.error("store_rows_set_aside", rows=len(salvaged.set_aside), seqs=seqs)
+        self._damage.mended()
+        return MendReport([True], salvaged.set_aside)
 
     def drop_resource(self, resource_id: str) -> None:
         """See RecordCare.drop_resource."""
@@ -146,6 +168,8 @@ class SqliteRecordCare:
 
 
 def _reindex(connection: apsw.Connection, _revision: int) -> Change[MendReport]:
+    """Make the indexes anew. CorruptDataError: that is not enough, and nothing has changed."""
     connection.execute("REINDEX")
-    sound = connection.execute("PRAGMA integrity_check(1)").get == "ok"
-    return Change(MendReport([sound]))
+    if connection.execute("PRAGMA integrity_check(1)").get != "ok":
+        raise CorruptDataError("more is damaged than the indexes of recall.db")
+    return Change(MendReport([True]))

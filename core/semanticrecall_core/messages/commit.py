@@ -21,8 +21,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 import apsw
 import structlog
@@ -36,6 +37,10 @@ from ..types.lexical import LexicalListener
 from ..types.ports import CommitListener
 from ..types.values import CallBudget
 from .connection import translated
+from .page_checksums import is_page_damage
+
+if TYPE_CHECKING:
+    from .salvage import Salvaged, SalvageOf
 
 T = TypeVar("T")
 Notice = Callable[[CommitListener], None]
@@ -115,6 +120,12 @@ class Journal(Protocol):
 
     def write_anew(self) -> None:
         """Write every page anew, so that none holds what is not in a table."""
+        ...
+
+    def mend_file(
+        self, salvage: SalvageOf, paused: Callable[[], AbstractContextManager[None]]
+    ) -> Salvaged:
+        """Write what can be believed into a new database, which takes the place of this one."""
         ...
 
     def close(self) -> None:
@@ -261,6 +272,19 @@ class GroupCommit:
         """Write every page of the database anew; others who write wait. Raises as `empty_log`."""
         self._alone(self._journal.write_anew)
 
+    def mend_file(
+        self, salvage: SalvageOf, paused: Callable[[], AbstractContextManager[None]]
+    ) -> Salvaged:
+        """Put what can be believed of the database in its place; others who write wait.
+
+        Args:
+            salvage: reads the old one and fills the new one.
+            paused: keeps readers away for the moment in which they change places.
+
+        Raises as `empty_log`; where it raises, nothing has changed.
+        """
+        return self._alone(lambda: self._journal.mend_file(salvage, paused))
+
     def _alone(self, work: Callable[[], T]) -> T:
         job = _Job(_no_operation, None, 0, False)
         job.alone = work
@@ -368,6 +392,10 @@ class GroupCommit:
             self._journal.rollback()
             _fail_all(batch, error)
         except (apsw.Error, OSError, MemoryError) as error:
+            if is_page_damage(error):
+                self._journal.rollback()
+                self._process_apart(batch, error)
+                return
             _log.error("store_commit_failed", error=type(error).__name__, operations=len(batch))
             self._journal.rollback()
             self._journal.distrust()
@@ -377,6 +405,17 @@ class GroupCommit:
                 self._tell(job)
             for job in batch:
                 job.answer()
+
+    def _process_apart(self, batch: Sequence[_Job], error: Exception) -> None:
+        """One of a batch met a damaged page: it fails, and no other; the disk itself works.
+
+        What it began is undone, and the database is as it was acknowledged.
+        """
+        if len(batch) == 1:
+            _fail_all(batch, translated(error))
+            return
+        for job in batch:
+            self._process([job])
 
     def _transact(self, batch: Sequence[_Job]) -> None:
         """Run the operations in one transaction; whatever this raises, nothing was done."""

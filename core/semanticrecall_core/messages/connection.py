@@ -209,6 +209,25 @@ class ReaderPool:
         except IndexError:
             return self._file.open_reader()
 
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Inside nothing is read and no connection is open; whoever comes waits for the end.
+
+        Raises UnavailableError where a read does not end in time.
+        """
+        taken = 0
+        try:
+            while taken < self._connections_max:
+                if not self._places.acquire(timeout=_READ_WAIT_S):
+                    raise UnavailableError("a long read is in the way; try again")
+                taken += 1
+            while self._idle:
+                self._idle.pop().close()
+            yield
+        finally:
+            for _ in range(taken):
+                self._places.release()
+
     def close(self) -> None:
         """Refuse new reads, wait for those that go on, close the connections."""
         self._closed = True

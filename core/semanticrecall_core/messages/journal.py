@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import apsw
 import structlog
@@ -20,6 +22,7 @@ from .connection import BUSY_TIMEOUT_MS, DatabaseFile, translated, translated_er
 from .directory import DataDirectory
 from .generations import choose_generation
 from .high_water_mark import SYNC_INTERVAL_S, HighWaterMark, Mark
+from .salvage import Salvaged, SalvageOf, remove_beside, write_beside
 from .schema import (
     FORMAT,
     PAGE_BYTES,
@@ -77,6 +80,7 @@ def open_journal(
             raise _loss(last.revision)
         if file.key is None:
             page_checksums.check_header(file.path, PAGE_BYTES)
+        remove_beside(file)
         connection = file.open_writer()
         undo.callback(connection.close)
         state = ensure_schema(connection, codec)
@@ -291,6 +295,53 @@ class RecordJournal:
             else:
                 os.environ[_TEMPORARY_FOLDER] = before
             connection.pragma("temp_store", "MEMORY")
+
+    def mend_file(
+        self, salvage: SalvageOf, paused: Callable[[], AbstractContextManager[None]]
+    ) -> Salvaged:
+        """Write what can be believed into a new database, which takes the place of this one.
+
+        Until the new one is whole and on disk nothing of the old one is touched; then it takes its
+        name in one step. Whoever dies on the way leaves one of the two.
+        """
+        self._look_for_files()
+        with translated_errors():
+            codec = str(self._connection.execute("SELECT codec FROM record").get)
+            revision = self._revision + 1
+            path, salvaged = write_beside(self._file, salvage, codec, self._store_id, revision)
+            try:
+                with paused():
+                    self._change_places(path)
+            finally:
+                remove_beside(self._file)
+            self._revision = revision
+            self._mark.write(Mark(self._store_id, revision))
+        self._trusted = True
+        _log.warning(
+            "store_database_salvaged",
+            messages=salvaged.messages,
+            set_aside=len(salvaged.set_aside),
+        )
+        return salvaged
+
+    def _change_places(self, path: Path) -> None:
+        """Let a database take the place of the one that is open here alone."""
+        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        try:
+            for connection in (self._keeper, self._connection):
+                connection.close()
+            # SQLite removes the log with the last connection; one that is left belongs to a file
+            # that somebody reads.
+            if self._file.path.with_name(f"{self._file.path.name}-wal").exists():
+                raise UnavailableError("a snapshot is being saved; try again")
+            path.replace(self._file.path)
+            page_checksums.sync(self._file.path.parent)
+        finally:
+            self._connection = self._file.open_writer()
+            self._watch_log()
+            self._keeper = self._file.open_reader()
+            self._keeper.execute("SELECT revision FROM record").fetchone()
+            self._directory.watch_files()
 
     def close(self) -> None:
         """Copy the log into the file, sync the mark, let go of everything."""

@@ -1,9 +1,11 @@
 """A checksum in every page of `recall.db`: SQLite's own cksumvfs, and how a file comes by it.
 
 SQLite itself has none: of 400 flipped bits its integrity check met 27. The last 8 bytes of every
-page are reserved for a sum of the page (https://sqlite.org/cksumvfs.html), which is written with
-the page, into the log too, and compared whenever a page is read. A page that does not match is
-never given out: the statement fails with SQLITE_IOERR_DATA.
+page are reserved for a sum of the page (https://sqlite.org/cksumvfs.html), which is made when the
+page reaches the file, and compared whenever it is read from there. A page that does not match is
+never given out: the statement fails with SQLITE_IOERR_DATA. The log has sums of its own, which
+SQLite compares when it begins with a log that is there (and see high_water_mark.py); what is read
+from a log that this process wrote is not compared again.
 
 Invariants:
   - Whoever writes the file writes the sums: one that is written without this layer is damaged in
@@ -162,12 +164,13 @@ def put_in_place(path: Path) -> None:
     Whenever the power fails, one of the two is there, whole.
     """
     copy = path.with_name(path.name + _COPY)
-    _sync(copy)
+    sync(copy)
     copy.replace(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, survive a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

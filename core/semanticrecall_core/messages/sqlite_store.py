@@ -172,6 +172,7 @@ class SqliteMessageStore(RecordErasing):
             RecordChecks(codec.decode, analyser, None),
             self._damage,
             self.load_lexical,
+            lambda: (self._served.key, self._served.generation),
         )
         self._served = self._rows_of(*opened.generation)
         self._file = file

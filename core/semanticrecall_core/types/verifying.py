@@ -119,9 +119,10 @@ class RecordCare(Protocol):
         """Mend rows in one transaction; each is judged once more in it."""
         ...
 
-    def mend_file(self) -> MendReport:
-        """Mend what is damaged below the rows: indexes are made anew, damaged pages written anew.
+    def mend_file(self, damages: Sequence[RecordDamage]) -> MendReport:
+        """Mend what is damaged below the rows: indexes are made anew, or the whole file.
 
+        What is in memory of any resource is to be dropped afterwards, and what is pending taken up.
         Rows that cannot be read, or do not match their checksum, are set aside. `repaired` has one
         entry: whether SQLite's own check is content now.
         """
