@@ -32,11 +32,13 @@ Keys for each purpose are made of the data key by HKDF-SHA256 (RFC 5869): no sal
 from __future__ import annotations
 
 import enum
+import errno
 import hashlib
 import os
 import re
 import secrets
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -221,13 +223,17 @@ def _opened(slots: list[tuple[bytes, bytes]], key: bytes) -> bytes | None:
 def _write(path: Path, data_key: bytes, key: bytes) -> None:
     """Put a new KEY in the place of what is there."""
     partial = path.with_name(path.name + _PARTIAL)
-    partial.unlink(missing_ok=True)
+    content = b"".join(_encoded(data_key, key) for _ in range(2))
+    with suppress(FileNotFoundError):
+        os.unlink(partial)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(partial, flags, 0o600)
-    with open(fd, "wb") as file:
-        file.write(b"".join(_encoded(data_key, key) for _ in range(2)))
-        file.flush()
+    try:
+        if os.pwrite(fd, content, 0) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(fd)
+    finally:
+        os.close(fd)
     os.rename(partial, path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
