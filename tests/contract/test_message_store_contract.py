@@ -362,7 +362,9 @@ def test_forget_removes_what_is_named_and_nothing_else(
     assert sorted(forgotten.seqs) == [seqs[i] for i in gone]
     assert forgotten.vectors == sum(2 for i in gone if i != "b1")
     assert forgotten.threads == 2 - len({i[0] for i in left})
-    assert sorted(forgotten.texts) == [i.upper() for i in gone]
+    # Where all is meant, nobody needs to be told what.
+    assert forgotten.texts_left_out == (target.everything and bool(gone))
+    assert sorted(forgotten.texts) == ([] if target.everything else [i.upper() for i in gone])
     assert ids(store.list_messages(ListQuery("u", None, 10))) == left
     assert store.stats("u").messages == len(left)
     assert set(store.load_partition("u").seqs.tolist()) == {seqs[i] for i in left if i != "b1"}

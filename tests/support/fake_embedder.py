@@ -13,6 +13,7 @@ import threading
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +35,14 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 _POLL_SECONDS = 0.005
 
 
+@lru_cache(maxsize=20_000)
 def word_vector(word: str, dimensions: int) -> NDArray[np.float64]:
-    """The unit vector of one word; float64, shape (dimensions,)."""
+    """The unit vector of one word; float64, shape (dimensions,), read-only."""
     seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
     vector = np.random.Generator(np.random.PCG64(seed)).standard_normal(dimensions)
-    return vector / np.linalg.norm(vector)
+    vector /= np.linalg.norm(vector)
+    vector.flags.writeable = False
+    return vector
 
 
 def words_of(text: str) -> list[str]:
@@ -229,6 +233,10 @@ class FakeEmbedder:
             return [text]
         starts = range(0, len(words) - self._window + self._step, self._step)
         return [" ".join(words[start : start + self._window]) for start in starts]
+
+    def window_vectors(self, text: str) -> FloatRows:
+        """The vectors of a passage, computed and not kept; nothing is counted."""
+        return np.stack([text_vector(window, self.dimensions) for window in self._windows(text)])
 
     def _row(
         self, window: str, text: str, budget: CallBudget, owner: str

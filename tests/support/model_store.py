@@ -23,8 +23,6 @@ from semanticrecall_core.types.values import (
     AppendOutcome,
     CallBudget,
     Finding,
-    ForgetOutcome,
-    ForgetTarget,
     ListQuery,
     MessageDraft,
     PartitionRows,
@@ -43,11 +41,13 @@ from semanticrecall_core.types.windows import (
     WindowQuery,
     WindowRows,
 )
+from support.model_erasing import ModelErasing
 from support.model_filter import has_key, holds
+from support.model_generations import ModelGenerations
 from support.model_rows import Row, replaced_text, same_to_embed, size_bytes, stored_row
 
 
-class ModelStore:
+class ModelStore(ModelErasing, ModelGenerations):
     """A list of rows, searched from end to end."""
 
     store_id = "model"
@@ -61,10 +61,11 @@ class ModelStore:
         analyser: TextAnalyser | None = None,
     ) -> None:
         self.generation = generation
+        self._kept = {generation}
         self._analyser = analyser
         self._lexical_listeners: list[LexicalListener] = []
         self._clock = clock
-        self._rows: list[Row] = []
+        self.rows: list[Row] = []
         self._last_seq = 0
         self._revision = 0
         self._thread_keys: dict[tuple[str, str], int] = {}
@@ -101,7 +102,7 @@ class ModelStore:
     ) -> list[AppendOutcome]:
         budget.check()
         revision, now_ns = self._revision + 1, self._clock()
-        before = {row.seq: replace(row) for row in self._rows}
+        before = {row.seq: replace(row) for row in self.rows}
         statuses = [self._take(resource_id, d, revision, now_ns, before) for d in drafts]
         if any(status is not Status.UNCHANGED for status in statuses):
             self._revision = revision
@@ -133,7 +134,7 @@ class ModelStore:
         if row is None:
             self._last_seq += 1
             time_ns = now_ns if draft.create_time_ns is None else draft.create_time_ns
-            self._rows.append(Row(self._last_seq, resource_id, draft, time_ns, revision))
+            self.rows.append(Row(self._last_seq, resource_id, draft, time_ns, revision))
             return Status.INDEXED
         same = replace(draft, create_time_ns=None, embeddable=True) == replace(
             row.draft, create_time_ns=None, embeddable=True
@@ -145,8 +146,7 @@ class ModelStore:
         row.draft, row.revision = draft, revision
         old = before.get(row.seq)
         keeps = old is not None and same_to_embed(old.draft, draft)
-        row.vectors = old.vectors if old is not None and keeps else None
-        row.generation = old.generation if old is not None and keeps else ""
+        row.made = dict(old.made) if old is not None and keeps else {}
         return Status.REPLACED
 
     def _tell_appended(self, resource_id: str, rows: Sequence[Row], before: dict[int, Row]) -> None:
@@ -157,7 +157,7 @@ class ModelStore:
         if gone:
             self._tell_removed(resource_id, gone)
         self._tell_texts(resource_id, rows, before)
-        kept = [row for row in replaced if row.vectors is not None and not self._is_pending(row)]
+        kept = [row for row in replaced if self.generation in row.made]
         if kept:
             self._tell_put(resource_id, kept)
 
@@ -174,7 +174,7 @@ class ModelStore:
 
     def _tell_put(self, resource_id: str, rows: Sequence[Row]) -> None:
         for listener in self._listeners:
-            listener.vectors_put(resource_id, self._partition(rows))
+            listener.vectors_put(resource_id, self._partition(rows, self.generation))
 
     def _tell_removed(self, resource_id: str, seqs: Sequence[int]) -> None:
         for listener in self._listeners:
@@ -197,11 +197,20 @@ class ModelStore:
             for listener in self._listeners:
                 listener.resource_changed(resource_id)
 
-    def put_vectors(self, records: Sequence[VectorRecord]) -> list[bool]:
+    def put_vectors(
+        self, records: Sequence[VectorRecord], generation: str | None = None
+    ) -> list[bool]:
+        if generation not in (None, self.generation):
+            return [False] * len(records)
+        return self.put_of(records, self.generation)
+
+    def put_of(self, records: Sequence[VectorRecord], generation: str) -> list[bool]:
+        if generation not in self._kept:
+            return [False] * len(records)
         results: list[bool] = []
         put: dict[str, dict[int, Row]] = {}
         for record in records:
-            row = next((r for r in self._rows if r.seq == record.seq), None)
+            row = next((r for r in self.rows if r.seq == record.seq), None)
             fits = (
                 row is not None
                 and row.revision == record.revision
@@ -209,45 +218,52 @@ class ModelStore:
             )
             results.append(fits)
             if row is not None and fits:
-                row.vectors, row.generation = record.vectors.copy(), self.generation
+                row.made[generation] = record.vectors.copy()
                 put.setdefault(row.resource_id, {})[row.seq] = row
         if put:
             self._revision += 1
+        if generation != self.generation:
+            return results
         for resource_id, rows in put.items():
             self._tell_put(resource_id, list(rows.values()))
         self._tell_changed(*put)
         return results
 
     def pending(self, after_seq: int, limit: int) -> list[PendingRow]:
-        waiting = [r for r in self._rows if r.seq > after_seq and self._is_pending(r)]
+        waiting = [r for r in self.rows if r.seq > after_seq and self._is_pending(r)]
         waiting.sort(key=lambda r: r.seq)
         return [PendingRow(r.resource_id, r.seq, r.revision, r.draft.text) for r in waiting[:limit]]
 
     def load_partition(self, resource_id: str) -> PartitionRows:
-        rows = [r for r in self._of(resource_id) if r.vectors is not None]
-        current = [r for r in rows if r.generation == self.generation]
-        return self._partition(sorted(current, key=lambda r: r.seq))
+        return self.partition_of(resource_id, self.generation)
+
+    def partition_of(self, resource_id: str, generation: str) -> PartitionRows:
+        rows = [r for r in self._of(resource_id) if generation in r.made]
+        return self._partition(sorted(rows, key=lambda r: r.seq), generation)
 
     def row_checksums(self, resource_id: str) -> RowChecksums:
         rows = self.load_partition(resource_id)
         return RowChecksums(rows.seqs, rows.chunks, rows.checksums)
 
     def load_rows(self, resource_id: str, seqs: np.ndarray) -> PartitionRows:
-        rows = self.load_partition(resource_id)
+        return self.rows_of(resource_id, seqs, self.generation)
+
+    def rows_of(self, resource_id: str, seqs: np.ndarray, generation: str) -> PartitionRows:
+        rows = self.partition_of(resource_id, generation)
         chosen = np.array([seq in set(seqs.tolist()) for seq in rows.seqs.tolist()], np.bool_)
         return PartitionRows(*(getattr(rows, name)[chosen] for name in PartitionRows.__slots__))
 
-    def _checksum(self, row: Row, chunk: int, vector: np.ndarray) -> int:
+    def _checksum(self, row: Row, chunk: int, vector: np.ndarray, generation: str) -> int:
         thread_key = self.thread_key(row.resource_id, row.draft.thread_id)
         whole = (row.seq, chunk, row.resource_id, thread_key, row.time_ns, int(row.draft.role))
-        text = f"{whole} {row.revision} {row.generation}".encode() + vector.tobytes()
+        text = f"{whole} {row.revision} {generation}".encode() + vector.tobytes()
         return int.from_bytes(hashlib.sha256(text).digest()[:8], "little", signed=True)
 
-    def _partition(self, rows: Sequence[Row]) -> PartitionRows:
+    def _partition(self, rows: Sequence[Row], generation: str) -> PartitionRows:
         flat = [
             (row, chunk, vector)
             for row in rows
-            for chunk, vector in enumerate(row.vectors if row.vectors is not None else ())
+            for chunk, vector in enumerate(row.made.get(generation, ()))
         ]
         return PartitionRows(
             seqs=np.array([row.seq for row, _, _ in flat], np.int64),
@@ -262,7 +278,7 @@ class ModelStore:
             vectors=np.array([vector for _, _, vector in flat], np.float32).reshape(
                 len(flat), -1 if flat else 0
             ),
-            checksums=np.array([self._checksum(*entry) for entry in flat], np.int64),
+            checksums=np.array([self._checksum(*entry, generation) for entry in flat], np.int64),
         )
 
     def thread_key(self, resource_id: str, thread_id: str) -> int | None:
@@ -390,47 +406,17 @@ class ModelStore:
         self._tell_changed(resource_id, to_resource_id)
         return len(rows)
 
-    def forget(self, resource_id: str, target: ForgetTarget) -> ForgetOutcome:
-        def named(row: Row) -> bool:
-            if target.message_ids is not None:
-                return row.draft.id in target.message_ids
-            if target.thread_id is not None:
-                return row.draft.thread_id == target.thread_id
-            if target.create_time_before_ns is not None:
-                return row.time_ns < target.create_time_before_ns
-            return target.everything
-
-        gone = [r for r in self._of(resource_id) if named(r)]
-        if not gone:
-            return ForgetOutcome((), 0, 0)
-        self._revision += 1
-        self._rows = [r for r in self._rows if r not in gone]
-        threads = len(self._thread_keys)
-        self._settle()
-        seqs = tuple(sorted(r.seq for r in gone))
-        if target.everything:
-            self._tell_dropped(resource_id)
-        else:
-            self._tell_gone(resource_id, seqs)
-        self._tell_changed(resource_id)
-        return ForgetOutcome(
-            seqs,
-            sum(len(r.vectors) for r in gone if r.vectors is not None),
-            threads - len(self._thread_keys),
-            tuple(r.draft.text for r in gone if r.draft.embeddable),
-        )
-
     def recent_resources(self, limit: int) -> list[str]:
         newest: dict[str, int] = {}
-        for row in self._rows:
+        for row in self.rows:
             newest[row.resource_id] = max(newest.get(row.resource_id, row.time_ns), row.time_ns)
         return sorted(newest, key=lambda resource_id: -newest[resource_id])[:limit]
 
     def stats(self, resource_id: str | None) -> StoreStats:
-        rows = self._rows if resource_id is None else self._of(resource_id)
+        rows = self.rows if resource_id is None else self._of(resource_id)
         return StoreStats(
             messages=len(rows),
-            vectors=sum(len(r.vectors) for r in rows if r.vectors is not None),
+            vectors=sum(len(r.made.get(self.generation, ())) for r in rows),
             pending=sum(self._is_pending(r) for r in rows),
             threads=len({(r.resource_id, r.draft.thread_id) for r in rows}),
             resources=len({r.resource_id for r in rows}) if resource_id is None else 0,
@@ -452,7 +438,7 @@ class ModelStore:
         pass
 
     def _of(self, resource_id: str) -> list[Row]:
-        return [row for row in self._rows if row.resource_id == resource_id]
+        return [row for row in self.rows if row.resource_id == resource_id]
 
     def _thread(self, resource_id: str, thread_id: str) -> list[Row]:
         rows = [r for r in self._of(resource_id) if r.draft.thread_id == thread_id]
@@ -462,12 +448,11 @@ class ModelStore:
         return next(r for r in self._of(resource_id) if r.draft.id == message_id)
 
     def _is_pending(self, row: Row) -> bool:
-        embedded = row.vectors is not None and row.generation == self.generation
-        return row.draft.embeddable and not embedded
+        return row.draft.embeddable and self.generation not in row.made
 
     def _settle(self) -> None:
         """Threads with messages have keys; a thread that comes back gets another one."""
-        there = {(row.resource_id, row.draft.thread_id) for row in self._rows}
+        there = {(row.resource_id, row.draft.thread_id) for row in self.rows}
         for gone in self._thread_keys.keys() - there:
             del self._thread_keys[gone]
         for new in sorted(there - self._thread_keys.keys()):

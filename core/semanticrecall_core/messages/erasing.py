@@ -1,7 +1,8 @@
 """What the record does for Forget, purge and retention; see `ErasableStore` in types/erasing.py.
 
-SQLite overwrites what is deleted (secure_delete), so a removed message has left its pages once the
-log has been copied into the file and cut to nothing.
+SQLite overwrites a row that is deleted where it lies (secure_delete). Two places may hold it still:
+the log, until it has been copied into the file and cut to nothing; and a page that the row lay on
+before, when rows were moved to make or to fill room. Both are seen to by a purge.
 """
 
 from __future__ import annotations
@@ -65,7 +66,14 @@ class RecordErasing:
 
     def erase(self, budget: CallBudget) -> int:
         """Free the record's files of all that was forgotten before this was called."""
-        revision = self.purge_state().forgotten_revision
+        state = self.purge_state()
+        self._empty_log(budget)
+        if state.pending:
+            self._writer.write_anew()
+            self._empty_log(budget)
+        return state.forgotten_revision
+
+    def _empty_log(self, budget: CallBudget) -> None:
         pause = _RETRY_S
         waits = threading.Event()
         while not self._writer.empty_log():
@@ -73,7 +81,6 @@ class RecordErasing:
             budget.check()
             waits.wait(min(pause, budget.remaining()))
             pause = min(2 * pause, _RETRY_S_MAX)
-        return revision
 
     def erased(self, revision: int) -> None:
         """All that was forgotten up to this revision has left all files."""
