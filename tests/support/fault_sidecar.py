@@ -13,25 +13,21 @@ instruction: strace, unshare, LD_PRELOAD. The embedder is `FakeEmbedder` in both
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
-from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
+from support.fault_forking import forking, with_tests
 from support.fault_serving import Prepare, serve_forked
 from support.running_server import Stubs
 
-TESTS = Path(__file__).resolve().parents[1]
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 
@@ -158,7 +154,7 @@ class _Forked:
     """Forked from a process that has imported what it needs."""
 
     def __init__(self, flags: Sequence[str], prepare: Prepare | None) -> None:
-        context = _forking()
+        context = forking()
         log, said = context.Pipe(duplex=False)
         self._process: BaseProcess = context.Process(
             target=serve_forked, args=(said, flags, prepare), daemon=True
@@ -182,29 +178,6 @@ class _Forked:
         assert status is not None, "the sidecar did not end"
         self._process.close()
         return status
-
-
-@cache
-def _forking() -> ForkServerContext:
-    """What forks, with everything imported."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["support.fault_serving"])
-    before = os.environ.get("PYTHONPATH")
-    # The only way to tell it where to look: it is given a path and does not use it.
-    os.environ["PYTHONPATH"] = with_tests(before)
-    try:
-        forkserver.ensure_running()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
-    return context
-
-
-def with_tests(path: str | None) -> str:
-    """A PYTHONPATH with which another interpreter finds `support`."""
-    return os.pathsep.join([str(TESTS), *([path] if path else [])])
 
 
 class _Program:

@@ -155,30 +155,40 @@ class DataDirectory:
             return False
 
     def release_ballast(self) -> bool:
-        """Give BALLAST's blocks back to the file system; False where there were none."""
+        """Give BALLAST's blocks back to the file system; False where there were none to give.
+
+        Raises nothing: what a failing disk keeps of it is a reason to do without.
+        """
         try:
             (self.path / "BALLAST").unlink()
-        except FileNotFoundError:
+        except OSError:
             return False
         return True
 
     def restore_ballast(self) -> bool:
-        """Make BALLAST anew if the disk has room to spare; returns whether it is there."""
-        if self.has_ballast():
-            return True
-        space = os.statvfs(self.path)
-        if space.f_bavail * space.f_frsize < _FREE_BYTES_FOR_BALLAST:
+        """Make BALLAST anew if the disk has room to spare; returns whether it is there.
+
+        Raises nothing: a store without it goes on, and tries again later.
+        """
+        try:
+            if self.has_ballast():
+                return True
+            space = os.statvfs(self.path)
+            if space.f_bavail * space.f_frsize < _FREE_BYTES_FOR_BALLAST:
+                return False
+            self._make_ballast()
+        except OSError:
+            self.release_ballast()
             return False
+        return True
+
+    def _make_ballast(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self.path / "BALLAST", flags, 0o600)
         try:
             os.posix_fallocate(fd, 0, BALLAST_BYTES)
-        except OSError:
-            self.release_ballast()
-            return False
         finally:
             os.close(fd)
-        return True
 
     def sync(self) -> None:
         """Make new names in the directory survive a power cut."""
