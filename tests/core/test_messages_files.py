@@ -12,7 +12,6 @@ from pathlib import Path
 import apsw
 import numpy as np
 import pytest
-from structlog.testing import capture_logs
 
 from semanticrecall_core.messages import (
     SqliteMessageStore,
@@ -36,7 +35,7 @@ from semanticrecall_core.types.errors import (
     UnsafeEnvironmentError,
 )
 from semanticrecall_core.types.values import CallBudget, MessageDraft, Role
-from support.message_stores import append, draft, embed, ids
+from support.message_stores import append, draft, ids
 from support.stored_messages import CODEC, open_store
 
 MOUNTS = """\
@@ -129,17 +128,6 @@ def test_a_step_to_a_neighbour_is_a_seek_among_messages_of_one_time(home: Path) 
             wanted = f"messages_by_thread (thread_key=? AND create_time_ns=? AND seq{comparison}?)"
             assert any(wanted in line for line in plan), plan
         assert not any(line.startswith("SCAN m") or "TEMP B-TREE" in line for line in plan), plan
-
-
-def test_another_model_is_said_with_what_it_costs(home: Path) -> None:
-    with capture_logs() as logs:
-        filled(home)
-        opened(home).close()
-    assert [entry for entry in logs if entry["event"] == "store_model_changed"] == []
-    with capture_logs() as logs:
-        opened(home, "another").close()
-    changed = [entry for entry in logs if entry["event"] == "store_model_changed"]
-    assert [entry["messages_to_embed"] for entry in changed] == [3]
 
 
 def with_database(home: Path, change: Callable[[apsw.Connection], object]) -> None:
@@ -329,22 +317,6 @@ def test_a_file_that_is_no_database_is_called_damaged(home: Path) -> None:
     (home / "recall.db").write_bytes(b"no database" * 1000)
     with pytest.raises(CorruptDataError):
         opened(home)
-
-
-def test_another_generation_makes_every_text_pending_again(home: Path) -> None:
-    store = opened(home)
-    a, _, _ = append(store, draft("a"), draft("b"), draft("c", embeddable=False))
-    embed(store, a, [1.0, 0.0])
-    assert [r.seq for r in store.pending(0, 9)] == [a.seq + 1]
-    store.close()
-    store = opened(home, generation="other")
-    assert [r.seq for r in store.pending(0, 9)] == [a.seq, a.seq + 1]
-    assert store.load_partition("u").seqs.size == 0
-    store.close()
-    store = opened(home)  # back again: what was embedded still is
-    assert [r.seq for r in store.pending(0, 9)] == [a.seq + 1]
-    assert store.load_partition("u").seqs.tolist() == [a.seq]
-    store.close()
 
 
 # -- high-water mark --------------------------------------------------------------------------

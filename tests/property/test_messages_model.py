@@ -10,10 +10,17 @@ from typing import Any
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.types.errors import AlreadyExistsError, NotFoundError
+from semanticrecall_core.types.generations import ModelIdentity, RecordedVectors
 from semanticrecall_core.types.lexical import LexicalRows
 from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import (
@@ -69,8 +76,9 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._directory = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
-        self._ticks = {"real": count(10), "model": count(10)}
+        self._ticks = {"real": count(10), "model": count(10), "generation": count(2)}
         self.generation = "g1"
+        self.following = ""
         self.model = ModelStore(
             generation="g1", clock=lambda: next(self._ticks["model"]), analyser=WordAnalyser()
         )
@@ -126,7 +134,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     def _put(self, real: list[PendingRow], model: list[PendingRow], chunks: int) -> None:
         rng = np.random.default_rng(len(real) + chunks)
-        vectors = rng.standard_normal((chunks, 3)).astype(np.float32)
+        vectors = rng.standard_normal((chunks, _dimensions(self.generation))).astype(np.float32)
         answers = [
             store.put_vectors(
                 [VectorRecord(r.resource_id, r.seq, r.revision, vectors) for r in rows]
@@ -208,14 +216,73 @@ class StoreAgainstModel(RuleBasedStateMachine):
         real = self.real.list_threads(resource, 2, after)
         assert real == self.model.list_threads(resource, 2, after)
 
-    @rule(another_generation=st.booleans())
-    def restart(self, another_generation: bool) -> None:
+    @rule()
+    def begin_another_generation(self) -> None:
+        """Of whatever was being made before, nothing is left."""
+        self.following = f"g{next(self._ticks['generation'])}"
+        for store in (self.real, self.model):
+            store.vectors_of(ModelIdentity(self.following))
+        self._drop_unused()
+
+    @precondition(lambda self: self.following)
+    @rule(limit=st.integers(1, 4), chunks=st.integers(1, 2), late=st.booleans())
+    def embed_lacking(self, limit: int, chunks: int, late: bool) -> None:
+        """Make vectors of the next generation; or come with some of the one before it."""
+        real, model = self._lacking(self.real)[:limit], self._lacking(self.model)[:limit]
+        assert [(r.resource_id, r.seq, r.text) for r in real] == [
+            (r.resource_id, r.seq, r.text) for r in model
+        ]
+        rng = np.random.default_rng(len(real) + chunks)
+        vectors = rng.standard_normal((chunks, _dimensions(self.following))).astype(np.float32)
+        answers: list[list[bool]] = []
+        for store, rows in ((self.real, real), (self.model, model)):
+            records = [VectorRecord(r.resource_id, r.seq, r.revision, vectors) for r in rows]
+            if late:
+                answers.append(store.put_vectors(records, self.following))
+            else:
+                answers.append(store.vectors_of(ModelIdentity(self.following)).put(records))
+        assert answers[0] == answers[1]
+        assert all(answers[0]) != late or not real
+
+    @precondition(lambda self: self.following)
+    @rule(without_all=st.booleans())
+    def serve_the_next(self, without_all: bool) -> None:
+        switched: list[str] = []
+        left_out = [row.seq for row in self._lacking(self.model)] if without_all else []
+        real = self.real.serve(self.following, left_out, lambda: switched.append("real"))
+        model = self.model.serve(self.following, left_out, lambda: switched.append("model"))
+        assert real == model
+        assert switched == ([] if real else ["real", "model"])
+        if real:
+            return
+        self.generation, self.following = self.following, ""
+        assert self.real.generation == self.generation
+        self._drop_unused()
+
+    def _lacking(self, store: SqliteMessageStore | ModelStore) -> list[PendingRow]:
+        vectors = store.vectors_of(ModelIdentity(self.following))
+        found: list[PendingRow] = []
+        place: int | None = 0
+        while place is not None:
+            lacking = vectors.lacking(place, 3)
+            found += lacking.rows
+            place = lacking.read_to
+        among = vectors.lacking_among([row.seq for row in found] + [99])
+        assert sorted(r.seq for r in among.rows) == [r.seq for r in found]
+        return found
+
+    def _drop_unused(self) -> None:
+        place: tuple[int, int] | None = (0, 0)
+        while place is not None:
+            place = self.real.drop_unused_vectors(place, 2)
+        # These are changes of the record as any; the model deletes at once.
+        self.model._revision = self.real._writer._journal.revision
+
+    @rule()
+    def restart(self) -> None:
         store_id = self.real.store_id
         assert list(self.real.verify(None)) == []
         self.real.close()
-        if another_generation:
-            self.generation = "g2" if self.generation == "g1" else "g1"
-            self.model.generation = self.generation
         self._told.clear()
         self._texts_told.calls.clear()
         self.real = self._opened()
@@ -238,6 +305,14 @@ class StoreAgainstModel(RuleBasedStateMachine):
             assert self.real.get(resource, IDS) == self.model.get(resource, IDS)
             assert _partition(self.real, resource) == _partition(self.model, resource)
             _checksums_agree(self.real, resource)
+            if self.following:
+                model = ModelIdentity(self.following)
+                made = (store.vectors_of(model) for store in (self.real, self.model))
+                real, model_ = (
+                    _partition(store, resource, vectors)
+                    for store, vectors in zip((self.real, self.model), made, strict=True)
+                )
+                assert real == model_
             real_texts = self.real.load_lexical(resource)
             assert _texts(self.real, resource, real_texts) == _texts(
                 self.model, resource, self.model.load_lexical(resource)
@@ -257,9 +332,16 @@ def _checksums_agree(store: MessageStore, resource: str) -> None:
         assert getattr(told, name).tolist() == getattr(rows, name).tolist()
 
 
-def _partition(store: MessageStore, resource: str) -> list[tuple[object, ...]]:
+def _dimensions(generation: str) -> int:
+    """Vectors of neighbouring generations have other lengths."""
+    return 3 + int(generation[1:]) % 2
+
+
+def _partition(
+    store: MessageStore, resource: str, vectors: RecordedVectors | None = None
+) -> list[tuple[object, ...]]:
     """A partition with thread ids for keys, which each store may choose."""
-    rows: PartitionRows = store.load_partition(resource)
+    rows: PartitionRows = (vectors or store).load_partition(resource)
     names = {store.thread_key(resource, thread): thread for thread in THREADS}
     return [
         (seq, names[key], time_ns, role, chunk, revision, tuple(vector))

@@ -22,6 +22,7 @@ from semanticrecall_core.engine.partition_loading import ImageForm, PartitionLoa
 from semanticrecall_core.engine.snapshotting import SnapshotPlan, Snapshotting
 from semanticrecall_core.snapshots import FileSnapshotStore
 from semanticrecall_core.types.errors import AlreadyExistsError, NotFoundError
+from semanticrecall_core.types.generations import ModelIdentity
 from semanticrecall_core.types.values import ForgetTarget, Role, VectorQuery, VectorRecord
 from semanticrecall_core.vectors import FaissVectorIndex, Tuning
 from support.brute_force import answer, grouped
@@ -185,13 +186,25 @@ class SnapshotsMachine(RuleBasedStateMachine):
 
     @rule()
     def another_model(self) -> None:
-        generation = "h" if self.snapshotting._generation == "g" else "g"
+        """The record is switched to it; images are of the former one until they are written."""
+        model = ModelIdentity("h" if self.snapshotting._generation == "g" else "g")
+        vectors = self.store.vectors_of(model)
+        rows = vectors.lacking(0, 10_000).rows
+        vectors.put(
+            [
+                VectorRecord(
+                    row.resource_id,
+                    row.seq,
+                    row.revision,
+                    units(np.random.default_rng(row.seq), 1),
+                )
+                for row in rows
+            ]
+        )
+        assert self.store.serve(model.generation, (), lambda: None) == ()
         self.store.close()
         self.snapshots.close()
-        self.open(False, generation)
-        for row in self.store.pending(0, 5):
-            vectors = units(np.random.default_rng(row.seq), 1)
-            self.store.put_vectors([VectorRecord(row.resource_id, row.seq, row.revision, vectors)])
+        self.open(False, model.generation)
 
     # -- what must hold --
 

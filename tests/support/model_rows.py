@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,8 +19,8 @@ class Row:
     draft: MessageDraft
     time_ns: int
     revision: int
-    vectors: np.ndarray | None = None
-    generation: str = ""
+    made: dict[str, np.ndarray] = field(default_factory=dict)
+    """Vectors by their generation."""
 
     @property
     def place(self) -> tuple[int, int]:
