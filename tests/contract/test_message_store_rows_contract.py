@@ -186,11 +186,16 @@ def test_each_listener_is_told_in_the_order_they_came(
     store: MessageStore, commits: RecordedCommits
 ) -> None:
     seen: list[int] = []
+    told: list[int] = []
 
     class Follower(RecordedCommits):
         def resource_changed(self, resource_id: str) -> None:
             super().resource_changed(resource_id)
             seen.append(len(commits.heard))
+
+        def _heard(self, kind: str, resource_id: str, seqs: tuple[int, ...]) -> None:
+            super()._heard(kind, resource_id, seqs)
+            told.append(len(commits.calls))
 
     follower = Follower()
     store.subscribe(follower)
@@ -200,3 +205,4 @@ def test_each_listener_is_told_in_the_order_they_came(
     assert follower.heard == commits.heard
     assert len(follower.heard) == 5
     assert seen == [1, 3, 5]  # the first had been told already
+    assert told == [1, 2]

@@ -109,6 +109,13 @@ def test_texts_whose_short_hashes_collide_stay_apart() -> None:
     assert value_of(cache, "msg-268273") is None
 
 
+def test_each_of_a_thousand_texts_has_its_own() -> None:
+    cache = VectorCache(1_000 * ENTRY_BYTES)
+    for number in range(1_000):
+        put(cache, f"text {number}", number)
+    assert [value_of(cache, f"text {number}") for number in range(1_000)] == list(range(1_000))
+
+
 def test_prompt_and_text_are_not_joined() -> None:
     cache = VectorCache(10_000)
     put(cache, "b c", 1, prompt="a ")
