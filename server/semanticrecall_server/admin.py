@@ -66,6 +66,7 @@ class AdminService:
             server_version=self._version,
             uptime_seconds=time.monotonic() - self._since,
         )
+        self.reembedding.fill_stats(response)
         if not request.resource_id:
             cache = engine.cache_stats()
             response.resources = stats.resources
@@ -74,7 +75,7 @@ class AdminService:
             response.damaged = sum(engine.damaged().values())
             response.resident_bytes = resident_bytes()
             self.purging.fill_stats(response)
-            self.reembedding.fill_stats(response)
+            self.reembedding.fill_counts(response)
             response.partitions_loaded = engine.partitions_loaded()
             response.lexical_partitions_loaded = engine.lexical_partitions_loaded()
             response.lexical_bytes = engine.lexical_bytes()

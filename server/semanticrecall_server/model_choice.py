@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import structlog
+
 from semanticrecall_core.embedding.cache_format import delete_cache_file
 from semanticrecall_core.types.ports import Embedder
 
@@ -19,6 +21,7 @@ CACHE_FILE = "embeddings.db"
 """Vector cache in the data directory, of the model that --model-dir names."""
 
 Load = Callable[[Settings], Embedder]
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Models:
             following.close()
             return Models(self.embedder)
         former = self.embedder.index_identity
+        _log.warning("next_model_serves", hint="name it in --model-dir and --device from now on")
         self.embedder.close()
         discard_cache_file(settings)
         return Models(following, None, former)

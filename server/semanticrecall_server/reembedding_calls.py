@@ -37,9 +37,11 @@ class ReembeddingCalls:
 
     def fill_stats(self, response: admin_pb2.GetStatsResponse) -> None:
         """What GetStats says of the next model."""
-        exchange = self._engine.exchange
-        response.next_index_identity = exchange.next_index_identity
-        response.next_embedded = exchange.embedded()
+        response.next_index_identity = self._engine.exchange.next_index_identity
+
+    def fill_counts(self, response: admin_pb2.GetStatsResponse) -> None:
+        """What it says of the whole store besides."""
+        response.next_embedded = self._engine.exchange.embedded()
 
 
 def reembedding_readings(engine: Engine) -> list[Reading]:

@@ -40,9 +40,6 @@ class ModelVectors:
     def recent_resources(self, limit: int) -> list[str]:
         return self._store.recent_resources(limit)
 
-    def count(self) -> int:
-        return sum(self.generation in row.made for row in self._store.rows)
-
     def lacking(self, after_seq: int, limit: int) -> LackingRows:
         found = [pending_row(row) for row in self._lacking() if row.seq > after_seq][:limit]
         return LackingRows(tuple(found), (), found[-1].seq if len(found) == limit else None)
@@ -66,6 +63,9 @@ class ModelGenerations:
     rows: list[Row]
     _revision: int
     _kept: set[str]
+
+    def embedded(self, generation: str) -> int:
+        return sum(generation in row.made for row in self.rows)
 
     def vectors_of(self: ModelStore, model: ModelIdentity) -> ModelVectors:
         known = {self.generation, model.generation}

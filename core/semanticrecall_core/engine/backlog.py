@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,6 +47,7 @@ BATCH_ROWS_MAX = 128
 BATCH_COMPUTED_MAX = 16
 TEXTS_HELD_MAX = 4096
 START_PAGE_ROWS = 1000
+PAUSE_CHECK_SECONDS = 0.1
 UNIT_TOLERANCE = 1e-3
 
 _log = structlog.get_logger(__name__)
@@ -142,11 +143,16 @@ class EmbeddingBacklog:
     # ---- another model ----
 
     @contextmanager
-    def paused(self) -> Generator[None]:
-        """Inside nothing is embedded and no vectors are stored; what comes in waits."""
+    def paused(self, given_up: Callable[[], bool]) -> Generator[None]:
+        """Inside nothing is embedded and no vectors are stored; what comes in waits.
+
+        Args:
+            given_up: the caller does not wait any longer for what is in hand.
+        """
         with self._lock:
             self._paused = True
-            self._work.wait_for(lambda: not self._in_hand or self._stopping)
+            while self._in_hand and not self._stopping and not given_up():
+                self._work.wait(PAUSE_CHECK_SECONDS)
         try:
             yield
         finally:

@@ -9,7 +9,7 @@ Promises:
     by the present model.
   - A message that the next model cannot embed does not hold up the others: it is pending
     afterwards, and tried again as any. If the model fails on many, nothing is switched.
-  - Nothing of the former model stays: its vectors are deleted a few at a time, also after a restart.
+  - Nothing of the former model stays: its vectors are deleted a few at a time, after a restart too.
 
 In the end, for as long as it takes to embed a few messages, nothing is embedded by the present
 model: what comes in meanwhile waits a moment, and is embedded by the next one.
@@ -167,7 +167,7 @@ class Reembedding:
     def embedded(self) -> int:
         """Messages that have vectors of the next model."""
         if self._done is None:
-            self._count(self._vectors())
+            self._count()
         return self._done or 0
 
     def follow(self, budget: CallBudget) -> Iterator[ReembedProgress]:
@@ -261,7 +261,7 @@ class Reembedding:
 
     def _look_at_all(self, making: _Making, vectors: GenerationVectors) -> int:
         """Embed what lacks, from the first message to the last; returns how many there were."""
-        self._count(vectors)
+        self._count()
         found, place = 0, 0
         while True:
             self._give_way()
@@ -283,7 +283,8 @@ class Reembedding:
     def _finish(self, making: _Making, bundle: Bundle, vectors: GenerationVectors) -> None:
         """Embed the last ones, while the present model embeds none, and switch."""
         generation = self._following.embedder.generation
-        with self._backlog.paused():
+        with self._backlog.paused(self._stopped.is_set):
+            self._check_stopped()
             while lacking := self._store.serve(generation, tuple(self._failed), self._switched):
                 for start in range(0, len(lacking), BATCH_ROWS):
                     rows = vectors.lacking_among(lacking[start : start + BATCH_ROWS])
@@ -292,12 +293,13 @@ class Reembedding:
                         bundle.model.index.resource_dropped(resource_id)
                 self._check_failures()
         self._backlog.take_up()
+        self._count()
+        self._complete = True
 
     def _switched(self) -> None:
         """On the record's writer thread: from here on the next model answers."""
         self._serving.switch()
         self._backlog.switch(self._following.embedder)
-        self._complete = True
         self._tell_switched()
 
     def _warm(self, bundle: Bundle) -> None:
@@ -313,7 +315,6 @@ class Reembedding:
     def _clean_up(self) -> None:
         """Let go of the former model, its images and its vectors."""
         try:
-            self._count(self._vectors())
             _log.info("reembed_complete", messages=self._done, pending=self._backlog.total())
             if self._retire_former():
                 UnusedVectors(self._store, self._stopped).delete()
@@ -344,10 +345,10 @@ class Reembedding:
     def _vectors(self) -> GenerationVectors:
         return self._store.vectors_of(self._following.identity)
 
-    def _count(self, vectors: GenerationVectors) -> None:
+    def _count(self) -> None:
         pending = self._store.stats(None).pending
-        searchable = self._store.vectors_of(ModelIdentity(self._store.generation)).count()
-        self._done = vectors.count()
+        searchable = self._store.embedded(self._store.generation)
+        self._done = self._store.embedded(self._following.embedder.generation)
         self._total = max(searchable + pending, self._done)
 
     def _give_way(self) -> None:

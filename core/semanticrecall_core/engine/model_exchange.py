@@ -10,7 +10,7 @@ from semanticrecall_core.engine.generations import NextModel, Reembedding, Unuse
 from semanticrecall_core.engine.low_priority import lower_priority
 from semanticrecall_core.engine.serving import Bundle, ServedModel, Serving
 from semanticrecall_core.types.errors import FailedPreconditionError
-from semanticrecall_core.types.generations import ModelIdentity, ReembedProgress
+from semanticrecall_core.types.generations import ReembedProgress
 from semanticrecall_core.types.ports import MessageStore
 from semanticrecall_core.types.values import CallBudget
 
@@ -105,7 +105,7 @@ class ModelExchange:
                 "there is no next model; start the server with --next-model-dir",
                 reason="NO_NEXT_MODEL",
             )
-        done = self._store.vectors_of(ModelIdentity(self._store.generation)).count()
+        done = self._store.embedded(self._store.generation)
         now = self._serving.model.embedder.index_identity
         return iter([ReembedProgress(done, done, self._former_identity, now, True)])
 

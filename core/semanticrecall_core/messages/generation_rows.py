@@ -74,17 +74,6 @@ class GenerationRows:
         with self._readers.read() as connection:
             return reading.recent_resources(connection, limit)
 
-    def count(self) -> int:
-        """Messages that have vectors."""
-        with self._readers.read() as connection:
-            return int(
-                connection.execute(
-                    "SELECT count(*) FROM vectors INDEXED BY vectors_by_message"
-                    " WHERE chunk = 0 AND generation_key = ?",
-                    (self.key,),
-                ).get
-            )
-
     def lacking(self, after_seq: int, limit: int) -> LackingRows:
         """Messages of the next stretch of the record that have none."""
         with self._readers.read() as connection:

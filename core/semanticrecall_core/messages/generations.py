@@ -236,6 +236,17 @@ class EndDropped:
 # ---- reading ----
 
 
+def messages_embedded(connection: apsw.Connection, generation: str) -> int:
+    """Messages that have vectors of a generation, told by an index alone."""
+    return int(
+        connection.execute(
+            "SELECT count(*) FROM vectors INDEXED BY vectors_by_message WHERE chunk = 0"
+            " AND generation_key = (SELECT generation_key FROM generations WHERE generation = ?)",
+            (generation,),
+        ).get
+    )
+
+
 def has_dropped(connection: apsw.Connection) -> bool:
     """Whether vectors may be left of a generation that is of no use."""
     return bool(

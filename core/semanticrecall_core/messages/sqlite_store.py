@@ -50,6 +50,7 @@ from .generations import (
     ServeGeneration,
     dropped_vectors,
     has_dropped,
+    messages_embedded,
 )
 from .journal import OpenedJournal, open_journal
 from .lexical_loading import load_analyses
@@ -302,6 +303,11 @@ class SqliteMessageStore(RecordErasing):
     def load_rows(self, resource_id: str, seqs: IntColumn) -> PartitionRows:
         """Current vectors of these messages; damaged ones as in `load_partition`."""
         return self._served.load_rows(resource_id, seqs)
+
+    def embedded(self, generation: str) -> int:
+        """Messages that have vectors of a generation; 0 for one that is not known."""
+        with self._readers.read() as connection:
+            return messages_embedded(connection, generation)
 
     def vectors_of(self, model: ModelIdentity) -> GenerationRows:
         """The vectors of a generation; one that is not searched is the next from now on."""

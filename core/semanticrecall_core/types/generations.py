@@ -107,10 +107,6 @@ class RecordedVectors(Protocol):
 class GenerationVectors(RecordedVectors, Protocol):
     """The vectors of one generation, whether it is searched or is still being made."""
 
-    def count(self) -> int:
-        """Messages that have some."""
-        ...
-
     def lacking(self, after_seq: int, limit: int) -> LackingRows:
         """Messages beyond a seq with something to embed and no vectors of this generation.
 
@@ -136,6 +132,10 @@ class GenerationStore(Protocol):
     @property
     def generation(self) -> str:
         """The one that is searched: `pending` and the reads without one are of it."""
+        ...
+
+    def embedded(self, generation: str) -> int:
+        """Messages that have vectors of a generation; 0 for one that is not known."""
         ...
 
     def vectors_of(self, model: ModelIdentity) -> GenerationVectors:
