@@ -181,6 +181,44 @@ def test_the_key_goes_with_the_directory(run: Run, shelf: Shelf, tmp_path: Path)
     assert shelf.seen == []
 
 
+class Plugin:
+    """Stands for the part of the sidecar's package that restores."""
+
+    name = "restore"
+
+    def __init__(self) -> None:
+        self.given: list[list[str]] = []
+
+    def load(self) -> Callable[[list[str]], int]:
+        def restore(arguments: list[str]) -> int:
+            self.given.append(arguments)
+            return 5
+
+        return restore
+
+
+def test_restore_into_a_directory_is_the_sidecars_part(
+    run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = Plugin()
+    monkeypatch.setattr("semanticrecall.cli.snapshots.entry_points", lambda **_: [plugin])
+    more = ("--data-dir", "d", "--encryption-key-file", "k", "-f", "json")
+    assert run("snapshot", "restore", "./saved/n", *more).exit_code == 5
+    flags = ["--data-dir", "d", "--format", "json", "--encryption-key-file", "k"]
+    assert plugin.given == [["./saved/n", *flags]]
+    assert shelf.seen == []
+
+
+def test_restore_into_a_directory_without_the_sidecar_says_what_to_install(
+    run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("semanticrecall.cli.snapshots.entry_points", lambda **_: [])
+    result = run("snapshot", "restore", "n", "--data-dir", "d")
+    assert result.exit_code == 1
+    assert "semanticrecall-sidecar[server]" in result.stderr
+    assert shelf.seen == []
+
+
 # --- verify and reembed ------------------------------------------------------------------------
 
 
