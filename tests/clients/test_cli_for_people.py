@@ -154,7 +154,7 @@ def test_a_time_without_a_zone_is_of_that_zone(
         (("--everything",), "Forget everything of u (3 messages) for good?"),
         (
             ("--before", "2024-05-01"),
-            "Forget all messages of u from before 2024-05-01 00:00 UTC for good?",
+            "Forget all messages of u before 2024-05-01 00:00 UTC (3 messages) for good?",
         ),
     ],
 )

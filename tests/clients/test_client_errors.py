@@ -55,7 +55,7 @@ EXPECTED: dict[type[raised.SemanticRecallError], type[sr.SemanticRecallError]] =
     raised.UnavailableError: sr.UnavailableError,
     raised.UnimplementedError: sr.UnimplementedError,
     raised.EmbeddingFailedError: sr.UnavailableError,
-    raised.CorruptDataError: sr.InternalError,
+    raised.CorruptDataError: sr.DataLossError,
     table.UnauthenticatedError: sr.UnauthenticatedError,
     table.AnswerTooLargeError: sr.ResourceExhaustedError,
 }
@@ -122,7 +122,7 @@ def test_an_internal_error_has_its_id() -> None:
         (grpc.StatusCode.PERMISSION_DENIED, sr.PermissionDeniedError),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, sr.ResourceExhaustedError),
         (grpc.StatusCode.UNKNOWN, sr.InternalError),
-        (grpc.StatusCode.DATA_LOSS, sr.InternalError),
+        (grpc.StatusCode.DATA_LOSS, sr.DataLossError),
         (grpc.StatusCode.ABORTED, sr.InternalError),
     ],
 )

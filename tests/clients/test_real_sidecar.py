@@ -94,8 +94,11 @@ def test_mistakes_name_their_field(memory: RecallClient) -> None:
         memory.get_messages("s", ["of nobody"])
     with pytest.raises(sr.NotFoundError):
         memory.transfer_thread("s", "of nobody", "v")
-    with pytest.raises(sr.UnimplementedError):
-        memory.list_snapshots()
+    with pytest.raises(sr.NotFoundError):
+        memory.restore_snapshot("of nobody")
+    with pytest.raises(sr.FailedPreconditionError) as refused:
+        list(memory.reembed())
+    assert refused.value.reason == "NO_NEXT_MODEL"
 
 
 def test_forgotten_is_gone(memory: RecallClient) -> None:

@@ -220,7 +220,8 @@ def register(app: typer.Typer) -> None:
         examples="""
         semanticrecall forget user-42 --message 1f0c --message 2e1d
         semanticrecall forget user-42 --thread kitchen
-        semanticrecall forget user-42 --author Mallory --since 2024-05-01 --until 2024-05-08
+        semanticrecall forget user-42 --author Mallory \\
+            --since 2024-05-01 --until 2024-05-08
         semanticrecall forget user-42 --everything --purge --yes
         """,
     )(forget)
