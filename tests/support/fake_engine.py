@@ -45,6 +45,7 @@ from semanticrecall_core.types.values import (
     IndexResult,
     ListQuery,
     MessageDraft,
+    PartitionRows,
     Role,
     Status,
     StoredMessage,
@@ -144,6 +145,11 @@ class FakeVectors:
     """Says what vectors are here, and has none."""
 
     form = VectorForm("fake", "fake@1/4", 4)
+
+    def of(self, resource_id: str, seqs: Sequence[int]) -> PartitionRows:
+        none = np.empty(0, np.int64)
+        vectors = np.empty((0, 4), np.float32)
+        return PartitionRows(none, none, none, none.astype(np.uint8), none, none, vectors, none)
 
 
 class FakeExchange:
