@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,8 @@ from semanticrecall_core.types.generations import (
 from semanticrecall_core.types.recalling import Mode, RecallQuery
 from semanticrecall_core.types.values import CallBudget, MessageDraft, Wait
 from semanticrecall_core.vectors import FaissVectorIndex
-from support.fake_embedder import FakeEmbedder, words_of
+from support.fake_embedder import FakeEmbedder, text_vector, words_of
+from support.running_engine import draft
 from support.stored_messages import open_store
 
 WAIT_S = 30.0
@@ -46,8 +47,6 @@ class OtherWords(FakeEmbedder):
 
 def other_vector(text: str, dimensions: int) -> np.ndarray:
     """The vector that OtherWords gives a text of one window."""
-    from support.fake_embedder import text_vector
-
     return text_vector(" ".join(f"other{word}" for word in words_of(text)), dimensions)
 
 
@@ -74,7 +73,8 @@ class Exchanging:
         serves = embedder
         if following is not None and self.store.generation == following.generation:
             serves, following = following, None
-        served = self._served(self.store, serves)
+        identity = ModelIdentity(serves.generation, serves.index_identity)
+        served = self._served(self.store.vectors_of(identity), serves)
         limits = EngineLimits(warming=WarmingLimits(0.0, 0))
         self.discarded = threading.Event()
         self.engine = Engine(self.store, serves, served.index, limits, served.snapshotting)
@@ -91,6 +91,12 @@ class Exchanging:
         elif serves is not embedder:
             self.engine.exchange.has_switched_from(embedder.index_identity)
 
+    @property
+    def next_embedder(self) -> FakeEmbedder:
+        """The next model."""
+        assert self.following is not None
+        return self.following
+
     def _served(self, vectors: RecordedVectors, embedder: FakeEmbedder) -> ServedModel:
         form = ImageForm(embedder.generation, embedder.dimensions, CLIP, mapped=False)
         loader = PartitionLoader(vectors, self.snapshots, form)
@@ -105,8 +111,6 @@ class Exchanging:
 
     def add(self, resource: str, texts: Mapping[str, str], wait: Wait = Wait.SEARCHABLE) -> str:
         """Index texts by their ids; returns the read token."""
-        from support.running_engine import draft
-
         drafts: list[MessageDraft] = [draft(name, text) for name, text in texts.items()]
         answer = self.engine.index(resource, drafts, wait, CallBudget.of_seconds(WAIT_S))
         return answer.read_token
@@ -137,9 +141,33 @@ class Exchanging:
     def wait_until_retired(self) -> None:
         """Wait until the former model is closed and its vectors are gone."""
         assert self.discarded.wait(WAIT_S)
+        self._wait(lambda: not self.engine.exchange.running())
+
+    def wait_until_embedded(self) -> None:
+        """Wait until nothing is pending."""
+        self._wait(lambda: self.engine.pending() == 0)
+
+    def wait_until_embedding(self, text: str) -> None:
+        """Wait until the present model has begun with a text that it is held up on."""
+        assert self.embedder.block_on(text).entered.wait(WAIT_S)
+
+    def wait_until_made(self, messages: int) -> None:
+        """Wait until so many messages have vectors of the next model."""
+        self._wait(lambda: self.engine.exchange.embedded() >= messages)
+
+    def vectors_on_record(self) -> set[tuple[int, int]]:
+        """Rows of the whole table by the length of a vector in bytes: (rows, bytes)."""
+        with self.store._readers.read() as connection:
+            rows = connection.execute(
+                "SELECT count(*), length(vector) FROM vectors GROUP BY length(vector)"
+            ).fetchall()
+        return set(rows)
+
+    @staticmethod
+    def _wait(holds: Callable[[], bool]) -> None:
         poll = threading.Event()
         for _ in range(int(WAIT_S * 100)):
-            if not self.engine.exchange.running():
+            if holds():
                 return
             poll.wait(0.01)
-        raise AssertionError("the former model's vectors are still being deleted")
+        raise AssertionError("it did not come to that")
