@@ -41,13 +41,13 @@ class Calls(enum.IntFlag):
 
 class Action(enum.IntEnum):
     """What happens at a call: it is only counted, the process dies before it, it fails, it writes
-    half and says so, it takes its time, it writes half and the process dies."""
+    half and says so, it waits until a file is gone, it writes half and the process dies."""
 
     COUNT = 0
     KILL = 1
     FAIL = 2
     SHORT = 3
-    DELAY = 4
+    HOLD = 4
     TEAR = 5
 
 
@@ -62,7 +62,7 @@ class Fault:
         word: part of the file's path; "" for all.
         calls: these classes are counted.
         first, last: of the calls counted, from 1.
-        delay_us: of DELAY.
+        gate: of HOLD: the file. Another one, with `.held` behind its name, says that one waits.
         syncs: False: nobody waits for the disk. A process that is killed needs no sync.
     """
 
@@ -73,7 +73,7 @@ class Fault:
     calls: Calls = Calls.ALL
     first: int = 1
     last: int = FOREVER
-    delay_us: int = 0
+    gate: str = ""
     syncs: bool = True
 
 
@@ -118,7 +118,7 @@ def arm(fault: Fault) -> None:
         ctypes.c_long(fault.last),
         ctypes.c_int(fault.action),
         ctypes.c_int(fault.code),
-        ctypes.c_long(fault.delay_us),
+        os.fsencode(fault.gate),
         ctypes.c_int(not fault.syncs),
     )
 
@@ -140,3 +140,22 @@ def met() -> int:
     function = _library().fault_met
     function.restype = ctypes.c_long
     return int(function())
+
+
+class WallClock:
+    """A wall clock that a test sets, of a process that was told so: a file that both look at."""
+
+    def __init__(self, path: Path) -> None:
+        """It is right at first."""
+        self._path = path
+        path.write_bytes(bytes(8))
+
+    def set(self, offset_s: int) -> None:
+        """So many seconds ahead of the real one."""
+        with self._path.open("r+b", buffering=0) as file:
+            file.write(offset_s.to_bytes(8, "little", signed=True))
+
+
+def follow_clock(path: str) -> None:
+    """In a forked process: take the wall clock of this file. The monotonic clock stays true."""
+    assert _library().fault_clock(os.fsencode(path)) == 0

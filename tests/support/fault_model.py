@@ -89,6 +89,33 @@ class _State:
                 yield resource, message_id
 
 
+@dataclass
+class _Choice:
+    """What is recalled, in which modes."""
+
+    chance: random.Random
+    sample: int | None
+    modes: Sequence[types_pb2.Mode]
+
+    def of_live(self, live: list[Key], recent: set[Key]) -> list[tuple[types_pb2.Mode, Key]]:
+        """All of the recent ones, in the first mode and in another one; a sample of the others."""
+        if self.sample is None:
+            return [(mode, key) for key in live for mode in self.modes]
+        old = [key for key in live if key not in recent]
+        asked = [(mode, k) for k in live if k in recent for mode in self._two()]
+        sample = self.chance.sample(old, min(self.sample, len(old)))
+        return asked + [(self.chance.choice(self.modes), key) for key in sample]
+
+    def of_gone(self, gone: list[tuple[Key, str]]) -> list[tuple[Key, str]]:
+        """All, or a sample."""
+        if self.sample is None:
+            return gone
+        return self.chance.sample(gone, min(self.sample, len(gone)))
+
+    def _two(self) -> set[types_pb2.Mode]:
+        return {self.modes[0], self.chance.choice(self.modes)}
+
+
 class AckModel:
     """See the module. Thread-safe, but for `check`, during which nothing else is done."""
 
@@ -151,7 +178,12 @@ class AckModel:
     # ---- the comparison ----
 
     def check(
-        self, stubs: Stubs, *, chance: random.Random | None = None, sample: int | None = None
+        self,
+        stubs: Stubs,
+        *,
+        chance: random.Random | None = None,
+        sample: int | None = None,
+        embedded: bool = True,
     ) -> Checked:
         """Compare with a sidecar that serves; what was unknown is known afterwards.
 
@@ -160,12 +192,14 @@ class AckModel:
             chance: chooses the sample.
             sample: beside all that changed since the last check so many messages are recalled, and
                 so many of those that are gone, not each in every mode; None: all, in every mode.
+            embedded: False where vectors cannot be stored: then words are what finds messages.
 
         Raises:
             AssertionError: something is lost, half there, came back, or is nobody's.
         """
         checked = Checked()
-        pending_done(stubs)
+        if embedded:
+            pending_done(stubs)
         actual = _State()
         for resource in self._resources():
             actual.resources[resource] = {m.id: m for m in exported(stubs, resource)}
@@ -175,7 +209,8 @@ class AckModel:
         self._check_stats(stubs)
         for resource in self._resources():
             self._check_reads(stubs, resource)
-        self._check_recalls(stubs, chance, sample, checked)
+        modes = MODES if embedded else (types_pb2.MODE_LEXICAL,)
+        self._check_recalls(stubs, _Choice(chance or random.Random(0), sample, modes), checked)
         findings = verified(stubs)
         assert findings == [], findings[:SHOWN_MAX]
         self._base = actual
@@ -265,25 +300,12 @@ class AckModel:
             )
             assert all(_bytes(m) == _bytes(expected[m.id]) for m in got.messages)
 
-    def _check_recalls(
-        self, stubs: Stubs, chance: random.Random | None, sample: int | None, checked: Checked
-    ) -> None:
+    def _check_recalls(self, stubs: Stubs, choice: _Choice, checked: Checked) -> None:
         """Each by its own text at rank 1; what is gone by none, and nothing of anybody else."""
-        live = [
-            key for key in self._now.every_key() if (m := self._now.get(key)) and m.text.strip()
-        ]
+        live = [key for key in self._now.every_key() if (m := self._now.get(key)) and m.text]
         gone = [(key, text) for key, texts in self._gone.items() for text in texts]
-        asked = [(mode, key) for key in live for mode in MODES]
-        if sample is not None:
-            chance = chance or random.Random(0)
-            old = [key for key in live if key not in self._recent]
-            live = [key for key in live if key in self._recent]
-            asked = [(types_pb2.MODE_HYBRID, key) for key in live]
-            asked += [(chance.choice(ONE_SIDED), key) for key in live]
-            asked += [
-                (chance.choice(MODES), key) for key in chance.sample(old, min(sample, len(old)))
-            ]
-            gone = chance.sample(gone, min(sample, len(gone)))
+        asked = choice.of_live(live, self._recent)
+        gone = choice.of_gone(gone)
         requests = [self._by_own_text(key, mode) for mode, key in asked]
         for (mode, key), answer in zip(asked, recalled(stubs, requests), strict=True):
             first = [m.message.id for m in answer.messages if m.rank == 1]

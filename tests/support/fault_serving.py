@@ -65,6 +65,8 @@ def serve_forked(stderr: Connection, arguments: Sequence[str], prepare: Prepare 
     stderr.close()
     for name in [name for name in os.environ if name.startswith("SEMANTICRECALL_")]:
         del os.environ[name]
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # whatever the test's process makes of them
     if prepare is not None:
         prepare()
     status = served(arguments)

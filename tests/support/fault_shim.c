@@ -12,26 +12,29 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { WRITE = 1, SYNC = 2, TRUNCATE = 4, RENAME = 8, UNLINK = 16, CREATE = 32, ALLOCATE = 64 };
-enum { NOTHING, KILL, FAIL, SHORT, DELAY, TEAR };
+enum { NOTHING, KILL, FAIL, SHORT, HOLD, TEAR };
 
 static atomic_int armed;
 static char folder[PATH_MAX], word[256];
 static unsigned classes;
 static long first_call, last_call;
 static int action, code;
-static long delay_us;
+static char gate[PATH_MAX];
 static int is_quick;
 static atomic_long counted, met;
 
 void fault_arm(const char *in_folder, const char *with_word, unsigned of_classes, long from, long to,
-               int what, int with_errno, long for_us, int without_syncs) {
+               int what, int with_errno, const char *at_gate, int without_syncs) {
     armed = 0;
     snprintf(folder, sizeof folder, "%s", in_folder);
     snprintf(word, sizeof word, "%s", with_word);
@@ -40,7 +43,7 @@ void fault_arm(const char *in_folder, const char *with_word, unsigned of_classes
     last_call = to;
     action = what;
     code = with_errno;
-    delay_us = for_us;
+    snprintf(gate, sizeof gate, "%s", at_gate);
     is_quick = without_syncs;
     counted = 0;
     met = 0;
@@ -55,6 +58,18 @@ static int concerns(unsigned class, const char *path) {
     return (classes & class) && !strncmp(path, folder, strlen(folder)) && strstr(path, word);
 }
 
+/* Wait for as long as the gate is there; a second file beside it says that somebody waits. */
+static void held(void) {
+    char waiting[PATH_MAX + 8];
+    snprintf(waiting, sizeof waiting, "%s.held", gate);
+    while (!access(gate, F_OK)) {
+        int fd = creat(waiting, 0600);
+        if (fd >= 0) close(fd);
+        struct timespec moment = {0, 1000000};
+        nanosleep(&moment, NULL);
+    }
+}
+
 /* What is to be done at this call. */
 static int decided(unsigned class, const char *path) {
     if (!armed || !concerns(class, path)) return NOTHING;
@@ -65,9 +80,8 @@ static int decided(unsigned class, const char *path) {
         kill(getpid(), SIGKILL);
         for (;;) pause();
     }
-    if (action == DELAY) {
-        struct timespec wait = {delay_us / 1000000, delay_us % 1000000 * 1000};
-        nanosleep(&wait, NULL);
+    if (action == HOLD) {
+        held();
         return NOTHING;
     }
     /* Half of a write that was asked for; every other call just fails. */
@@ -214,4 +228,38 @@ int openat64(int at, const char *path, int flags, ...) {
     OPENING(mode)
     FAILED(decided_at(creates(flags), at, path));
     return next(at, path, flags, mode);
+}
+
+/* The wall clock, as far from the real one as eight bytes of a file say; the monotonic one is true. */
+static volatile int64_t *offset_s;
+
+int fault_clock(const char *path) {
+    int fd = open(path, O_RDONLY);
+    if (fd < 0) return -1;
+    void *map = mmap(NULL, sizeof *offset_s, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (map == MAP_FAILED) return -1;
+    offset_s = map;
+    return 0;
+}
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    NEXT(clock_gettime);
+    int failed = next(clock, now);
+    if (!failed && offset_s && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+        now->tv_sec += *offset_s;
+    return failed;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+    (void)zone;
+    struct timespec exact;
+    if (clock_gettime(CLOCK_REALTIME, &exact)) return -1;
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *now) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    if (now) *now = exact.tv_sec;
+    return exact.tv_sec;
 }

@@ -47,11 +47,20 @@ class FaultSidecar:
         prepare: Prepare | None = None,
         prefix: Sequence[str] = (),
         environment: dict[str, str] | None = None,
+        socket: Path | None = None,
     ) -> None:
-        """`prepare` runs in a forked process before it serves: a function of a module, or a
-        `functools.partial` of one."""
+        """Nothing runs yet.
+
+        Args:
+            home: of data and socket.
+            flags: of `semanticrecall serve`.
+            prepare: runs in the forked process before it serves; a function of a module, or a
+                `functools.partial` of one.
+            prefix, environment: of a program of its own.
+            socket: elsewhere than in `home`.
+        """
         self.data = home / "data"
-        self.socket = home / "s"
+        self.socket = socket or home / "s"
         self._flags = ("--data-dir", str(self.data), "--listen", f"unix:{self.socket}", *flags)
         self._prepare = prepare
         self._prefix = tuple(prefix)
@@ -111,6 +120,10 @@ class FaultSidecar:
     def logged(self, event: str) -> list[dict[str, Any]]:
         """The lines of an event so far, of all processes."""
         return [line for line in self.log if line.get("event") == event]
+
+    def is_listening(self) -> bool:
+        """Waits until it listens or has ended: which of the two."""
+        return self._lines.wait_for_either("listening")
 
     def signal(self, number: int) -> None:
         """Send a signal."""
@@ -226,6 +239,11 @@ class _Lines:
             if event not in self._seen:
                 raise AssertionError(f"no {event} in:\n" + "\n".join(self._sidecar.said[-40:]))
             return self._seen[event]
+
+    def wait_for_either(self, event: str) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: event in self._seen or self._ended, START_TIMEOUT_S)
+            return event in self._seen
 
     def join(self) -> None:
         self._thread.join(STOP_TIMEOUT_S)

@@ -105,6 +105,7 @@ class Workload:
         workers: int = 4,
         weights: Weights = EVERYTHING,
         goes_on: bool = False,
+        name: str = "",
     ) -> None:
         """Make the workers; nobody sends yet.
 
@@ -115,6 +116,7 @@ class Workload:
             weights: how often which kind of call is chosen.
             goes_on: after an error that is no refusal a worker sends more, of other messages;
                 otherwise it ends, since its sidecar is gone.
+            name: tells workloads over one model apart; letters.
         """
         self._lock = threading.Condition()
         self.counts = Counts(Counter(), Counter())
@@ -124,7 +126,13 @@ class Workload:
         self._threads: list[threading.Thread] = []
         self._goes_on = goes_on
         self._workers = [
-            Worker(model, random.Random(chance.getrandbits(64)), str(number), weights, self._acked)
+            Worker(
+                model,
+                random.Random(chance.getrandbits(64)),
+                f"{name}{number}",
+                weights,
+                self._acked,
+            )
             for number in range(workers)
         ]
 

@@ -36,7 +36,7 @@ from ..types.errors import (
 from ..types.lexical import LexicalListener
 from ..types.ports import CommitListener
 from ..types.values import CallBudget
-from .connection import translated
+from .connection import is_over_limit, translated
 from .page_checksums import is_page_damage
 
 if TYPE_CHECKING:
@@ -421,12 +421,17 @@ class GroupCommit:
         """Run the operations in one transaction; whatever this raises, nothing was done."""
         connection = self._journal.begin()
         revision = self._journal.revision
-        for job in batch:
-            revision += self._perform(connection, job, revision + 1)
-        if revision == self._journal.revision:
-            self._journal.rollback()
-        else:
-            self._journal.commit(revision)
+        try:
+            for job in batch:
+                revision += self._perform(connection, job, revision + 1)
+            if revision == self._journal.revision:
+                self._journal.rollback()
+            else:
+                self._journal.commit(revision)
+        except apsw.IOError as error:
+            if is_over_limit(error, connection):
+                raise apsw.FullError from error
+            raise
 
     def _perform(self, connection: apsw.Connection, job: _Job, revision: int) -> int:
         """Run one operation in its savepoint; 1 if it changed something."""

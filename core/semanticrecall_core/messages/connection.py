@@ -259,10 +259,19 @@ def translated_errors() -> Generator[None]:
         raise translated(error) from error
 
 
+def is_over_limit(error: apsw.IOError, connection: apsw.Connection) -> bool:
+    """Whether a write failed since a quota or the limit on a file's size is reached.
+
+    That is a full disk to everybody but SQLite, which calls only ENOSPC one.
+    """
+    is_write = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
+    return is_write and connection.system_errno in (errno.EDQUOT, errno.EFBIG)
+
+
 def translated(error: Exception) -> SemanticRecallError:
     """What an error of SQLite means to a caller."""
     match error:
-        case apsw.FullError() | OSError(errno=errno.ENOSPC | errno.EDQUOT):
+        case apsw.FullError() | OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
             return ResourceExhaustedError("the disk is full", reason="DISK_FULL")
         case apsw.NoMemError() | MemoryError():
             return ResourceExhaustedError("out of memory", reason="OUT_OF_MEMORY")

@@ -23,6 +23,7 @@ import fcntl
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,8 @@ from ..types.errors import StoreLockedError, UnsafeEnvironmentError
 BALLAST_BYTES = 1 << 20
 _log = structlog.get_logger(__name__)
 _FREE_BYTES_FOR_BALLAST = 4 * BALLAST_BYTES
+_HOLDER_READS = 100
+_HOLDER_READ_S = 0.005
 _WATCHED_FILES = ("recall.db", "recall.db-wal", "recall.db-shm", "MARK")
 _FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OWN_FILE = re.compile(r"(LOCK|MARK|BALLAST|KEY|(recall|embeddings)\.db)([.-][a-z]+)?", re.ASCII)
@@ -276,6 +279,16 @@ def _identity(file: str | int) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def _holder(fd: int) -> str:
+    """The pid in LOCK; "" where none comes. Who has just locked it may not have written it yet."""
+    for _ in range(_HOLDER_READS):
+        holder = os.pread(fd, 32, 0).decode(errors="replace")
+        if holder.endswith("\n"):
+            return holder.strip()
+        time.sleep(_HOLDER_READ_S)
+    return ""
+
+
 def _locked(path: Path) -> int:
     """A descriptor of LOCK with the lock held."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -284,7 +297,7 @@ def _locked(path: Path) -> int:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     except BlockingIOError:
-        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        holder = _holder(fd)
         os.close(fd)
         raise StoreLockedError(
             f"the data directory is in use by process {holder or 'unknown'}; "

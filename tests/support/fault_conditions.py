@@ -1,0 +1,143 @@
+"""What a forked sidecar is put under before it serves, and file systems of a test's own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def limit_memory(extra_bytes: int) -> None:
+    """The address space may grow by so much from now on."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    size = pages * resource.getpagesize() + extra_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def limit_file_size(size_bytes: int) -> None:
+    """No file grows beyond this: EFBIG."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
+
+
+def join_group(directory: str) -> None:
+    """Become a member of a control group."""
+    (Path(directory) / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def use_one_core() -> None:
+    """Run on the first core of those allowed."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+@contextlib.contextmanager
+def mounted_memory(place: Path, size_kib: int) -> Iterator[Path]:
+    """A file system of so much memory; skips without the right to mount."""
+    place.mkdir()
+    _mount("-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", str(place))
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+class LoopDisk:
+    """An ext4 file system in a file, whose power can be cut.
+
+    EXT4_IOC_SHUTDOWN without a flush of the journal: what was not synced is gone, and the next
+    mount recovers as after a power cut (Linux, fs/ext4/ioctl.c).
+    """
+
+    _EXT4_IOC_SHUTDOWN = 0x8004587D
+    _NO_LOG_FLUSH = 2
+
+    def __init__(self, folder: Path, *, size_mib: int = 64) -> None:
+        """Make and mount it; skips without the right, or mkfs.ext4."""
+        self.place = folder / "disk"
+        self._file = folder / "disk.img"
+        self.place.mkdir()
+        if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+            pytest.skip("needs root and mkfs.ext4")
+        with self._file.open("wb") as file:
+            file.truncate(size_mib << 20)
+        command = ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1", str(self._file)]
+        subprocess.run(command, check=True, capture_output=True)
+        self.mount()
+
+    def mount(self) -> None:
+        """Attach it; recovers what was cut."""
+        _mount("-o", "loop", str(self._file), str(self.place))
+
+    def cut(self) -> None:
+        """The power is gone: nothing is written any more."""
+        import fcntl
+        import struct
+
+        fd = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(fd, self._EXT4_IOC_SHUTDOWN, struct.pack("<I", self._NO_LOG_FLUSH))
+        finally:
+            os.close(fd)
+
+    def unmount(self) -> None:
+        """Detach it."""
+        subprocess.run(["umount", str(self.place)], check=True)
+
+    def close(self) -> None:
+        """Detach it, whoever uses it."""
+        subprocess.run(["umount", "-l", str(self.place)], check=False, capture_output=True)
+
+
+def _mount(*arguments: str) -> None:
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs the right to mount")
+    done = subprocess.run(["mount", *arguments], capture_output=True, check=False, text=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount: {done.stderr.strip()[:100]}")
+
+
+@contextlib.contextmanager
+def cpu_group(quota: float) -> Iterator[Path]:
+    """A control group that may use so many cores; skips where none can be made."""
+    period_us = 100_000
+    name = f"semanticrecall-faults-{os.getpid()}"
+    root = Path("/sys/fs/cgroup")
+    version_1 = (root / "cpu" / "cpu.cfs_quota_us").exists()
+    group = (root / "cpu" if version_1 else root) / name
+    try:
+        group.mkdir()
+        if version_1:
+            (group / "cpu.cfs_period_us").write_text(str(period_us))
+            (group / "cpu.cfs_quota_us").write_text(str(int(quota * period_us)))
+        else:
+            (group / "cpu.max").write_text(f"{int(quota * period_us)} {period_us}")
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no control group for the CPU can be made: {os.strerror(error.errno or 0)}")
+    try:
+        yield group
+    finally:
+        group.rmdir()
+
+
+def thread_names(pid: int) -> list[str]:
+    """What the threads of a process are called; the kernel keeps fifteen letters."""
+    names = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            names.append((task / "comm").read_text().strip())
+    return names
+
+
+def resident_kib(pid: int) -> int:
+    """Memory of a process."""
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1])
