@@ -24,6 +24,7 @@ from semanticrecall_core.types.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from semanticrecall_core.types.generations import ModelIdentity
 from semanticrecall_core.types.values import CallBudget
 from support.recorded_commits import RecordedCommits
 
@@ -36,7 +37,9 @@ class Bench:
     def __init__(self, path: Path, limits: QueueLimits) -> None:
         directory = DataDirectory(path)
         file = DatabaseFile(directory.database, directory.lock)
-        self.journal = open_journal(directory, file, "g", codec="c", accept_loss=False).journal
+        self.journal = open_journal(
+            directory, file, (ModelIdentity("g"), None), codec="c", accept_loss=False
+        ).journal
         self.commits = 0
         self._count_commits(self.journal)
         self.group = GroupCommit(self.journal, limits)
