@@ -14,11 +14,15 @@ removed a part, and is repeated by its caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from semanticrecall_core.types.erasing import SavedSnapshots
+from semanticrecall_core.types.errors import SemanticRecallError
 from semanticrecall_core.types.ports import Embedder, MessageStore
 from semanticrecall_core.types.values import (
     CallBudget,
@@ -58,6 +62,10 @@ class Traces:
 class Purger(Protocol):
     """Makes what was forgotten leave the files (purging.py)."""
 
+    def forgetting(self) -> AbstractContextManager[None]:
+        """Something is forgotten inside; what is removed there counts once it has ended."""
+        ...
+
     def forgotten(self) -> None:
         """Something was forgotten just now."""
         ...
@@ -66,8 +74,12 @@ class Purger(Protocol):
         """Purge all that was forgotten before this was called."""
         ...
 
-    def pending(self) -> bool:
-        """Whether anything forgotten is still in the files."""
+    def erased_revision(self) -> int | None:
+        """All that was removed up to there has left the files; None: all that ever was."""
+        ...
+
+    def before_each(self, work: Callable[[], None]) -> None:
+        """Do this in every purge, before snapshots are rewritten; one that raises fails it."""
         ...
 
     def due_time_ns(self) -> int | None:
@@ -102,11 +114,13 @@ class _Removed:
     vectors: int = 0
     threads: int = 0
     cache_entries: int = 0
+    revision: int = 0
 
     def add(self, outcome: ForgetOutcome) -> None:
         self.messages += len(outcome.seqs)
         self.vectors += outcome.vectors
         self.threads += outcome.threads
+        self.revision = max(self.revision, outcome.revision)
 
 
 class Forgetting:
@@ -125,6 +139,10 @@ class Forgetting:
         self._store = store
         self._traces = traces
         self._purger = purger
+        self._untold: deque[tuple[tuple[int, ...], int]] = deque()
+        self._telling = threading.Lock()
+        if purger is not None:
+            purger.before_each(self._tell_saved)
 
     def __call__(
         self, resource_id: str, target: ForgetTarget, budget: CallBudget, *, purge: bool = False
@@ -139,27 +157,37 @@ class Forgetting:
             purge: return when nothing of it is left in the files either.
         """
         removed = _Removed()
-        self._remove_all(resource_id, target, budget, removed)
-        if removed.messages == 0:
-            # Gone already, as after a call that was broken off: what it left is not known.
-            self._forget_images(resource_id)
-            dropped = self._forget_cached(resource_id, None)
-            removed.cache_entries = dropped if target.everything else 0
-        if removed.messages and self._purger is not None:
-            self._purger.forgotten()
+        with self._noted():
+            self._remove_all(resource_id, target, budget, removed)
+            if removed.messages == 0:
+                # Gone already, as after a call that was broken off: what it left is not known.
+                self._forget_images(resource_id)
+                dropped = self._forget_cached(resource_id, None)
+                removed.cache_entries = dropped if target.everything else 0
         if purge and self._purger is not None:
             self._purger.purge(budget)
-        return self._report(removed)
+        return self._report(removed, purge)
 
     def forget_rows(self, resource_id: str, rows: tuple[tuple[int, int], ...]) -> int:
         """Remove messages by (seq, revision), as `__call__`; returns how many were there."""
         removed = _Removed()
-        self._remove(resource_id, ForgetTarget(rows=rows), removed)
-        if removed.messages and self._purger is not None:
-            self._purger.forgotten()
+        with self._noted():
+            self._remove(resource_id, ForgetTarget(rows=rows), removed)
         return removed.messages
 
     # ---- inside ----
+
+    @contextmanager
+    def _noted(self) -> Generator[None]:
+        """Let the purger know of a removal; one that fails may have removed a part."""
+        if self._purger is None:
+            yield
+            return
+        try:
+            with self._purger.forgetting():
+                yield
+        finally:
+            self._purger.forgotten()
 
     def _remove_all(
         self, resource_id: str, target: ForgetTarget, budget: CallBudget, removed: _Removed
@@ -209,12 +237,18 @@ class Forgetting:
         """Remove in batches until none is left; returns how many there were."""
         before = removed.messages
         texts: list[str] | None = None if target.everything else []
+        failure: SemanticRecallError | None = None
         more = True
         while more:
             outcome = self._store.forget(resource_id, target)
             more = outcome.more
             removed.add(outcome)
-            self._tell_saved(outcome)
+            if outcome.in_snapshots:
+                self._untold.append((outcome.in_snapshots, outcome.revision))
+            try:
+                self._tell_saved()
+            except SemanticRecallError as error:
+                failure = error  # the record knows; it is told before the next purge, or start
             if outcome.texts_left_out or more:
                 if texts is not None:
                     # At once: who breaks off here must not leave what nobody can name any more.
@@ -225,6 +259,8 @@ class Forgetting:
         if removed.messages > before:
             self._forget_images(resource_id)
             removed.cache_entries += self._forget_cached(resource_id, texts)
+        if failure is not None:
+            raise failure
         return removed.messages - before
 
     def _forget_images(self, resource_id: str) -> None:
@@ -242,17 +278,25 @@ class Forgetting:
                 dropped += embedder.forget_texts(texts, resource_id)
         return dropped
 
-    def _tell_saved(self, outcome: ForgetOutcome) -> None:
-        """Write to the ledger of the saved snapshots what they may hold of it."""
+    def _tell_saved(self) -> None:
+        """Write to the ledger of the saved snapshots what they may hold of what was removed."""
         saved = self._traces().saved
-        if saved is not None and outcome.in_snapshots:
-            saved.forgotten(outcome.in_snapshots, outcome.revision)
+        with self._telling:
+            while self._untold:
+                if saved is not None:
+                    saved.forgotten(*self._untold[0])
+                self._untold.popleft()
 
-    def _report(self, removed: _Removed) -> ForgetReport:
-        saved = self._traces().saved
-        purged = self._purger is None or not self._purger.pending()
-        due = None if purged or self._purger is None else self._purger.due_time_ns()
-        holding = () if purged or saved is None else saved.holding()
+    def _report(self, removed: _Removed, purged: bool) -> ForgetReport:
+        due: int | None = None
+        holding: tuple[str, ...] = ()
+        if self._purger is not None and not purged:
+            erased = self._purger.erased_revision()
+            purged = erased is None or 0 < removed.revision <= erased
+            if not purged:
+                saved = self._traces().saved
+                due = self._purger.due_time_ns()
+                holding = () if saved is None else saved.holding()
         return ForgetReport(
             messages=removed.messages,
             vectors=removed.vectors,

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -77,6 +78,8 @@ class Purging:
         self._plan = plan
         self._condition = threading.Condition()
         self._requests: list[Future[PurgeReport]] = []
+        self._before: list[Callable[[], None]] = []
+        self._forgetting: dict[object, int] = {}
         self._due_at: float | None = None  # time.monotonic()
         self._stopping = False
         self._runs = 0
@@ -102,14 +105,33 @@ class Purging:
 
     # ---- for Forget and for people ----
 
+    @contextmanager
+    def forgetting(self) -> Generator[None]:
+        """Something is forgotten inside: what a purge meanwhile does is not all of it."""
+        mark = object()
+        with self._condition:
+            self._forgetting[mark] = 0
+        try:
+            before = self._store.purge_state().forgotten_revision
+            with self._condition:
+                self._forgetting[mark] = before
+            yield
+        finally:
+            with self._condition:
+                del self._forgetting[mark]
+
     def forgotten(self) -> None:
-        """Something was forgotten just now."""
-        if not self._plan.interval_s:
+        """Something may have been forgotten just now."""
+        if not self._plan.interval_s or not self.pending():
             return
         with self._condition:
             if self._due_at is None:
                 self._due_at = time.monotonic() + STARTED_EARLY_SHARE * self._plan.interval_s
                 self._condition.notify_all()
+
+    def before_each(self, work: Callable[[], None]) -> None:
+        """Do this in every purge, before snapshots are rewritten; one that raises fails it."""
+        self._before.append(work)
 
     def due_time_ns(self) -> int | None:
         """When what is forgotten now will be gone by itself; None where that never happens."""
@@ -123,6 +145,11 @@ class Purging:
     def pending(self) -> bool:
         """Whether anything forgotten may still be in the files."""
         return self._store.purge_state().pending
+
+    def erased_revision(self) -> int | None:
+        """All that was removed up to there has left the files; None: all that ever was."""
+        state = self._store.purge_state()
+        return state.erased_revision if state.pending else None
 
     def purge(self, budget: CallBudget) -> PurgeReport:
         """Purge all that was forgotten before this was called.
@@ -192,7 +219,13 @@ class Purging:
 
     def _purge(self, budget: CallBudget) -> PurgeReport:
         started = time.monotonic()
-        revision = self._store.erase(budget)
+        revision = self._store.purge_state().forgotten_revision
+        with self._condition:
+            # What is removed while this goes on may still be in a cache when that is erased.
+            revision = min([revision, *self._forgetting.values()])
+        self._store.erase(budget)
+        for work in self._before:
+            work()
         traces = self._traces()
         waits = threading.Event()
         for embedder in traces.embedders:

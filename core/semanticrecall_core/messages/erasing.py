@@ -8,6 +8,7 @@ before, when rows were moved to make or to fill room. Both are seen to by a purg
 from __future__ import annotations
 
 import threading
+from typing import cast
 
 import apsw
 
@@ -59,9 +60,9 @@ class RecordErasing:
     def purge_state(self) -> PurgeState:
         """How far the files have been freed of what was forgotten."""
         with self._readers.read() as connection:
-            row = connection.execute(
+            row: tuple[int, int] = connection.execute(
                 "SELECT forgotten_revision, erased_revision FROM record"
-            ).fetchone()
+            ).get
         return PurgeState(*row)
 
     def erase(self, budget: CallBudget) -> int:
@@ -100,12 +101,13 @@ class RecordErasing:
     ) -> tuple[list[str], str | None]:
         """Resources with a message created before this time, in pages."""
         with self._readers.read() as connection:
-            rows = connection.execute(
+            found = connection.execute(
                 "SELECT resource_id, EXISTS (SELECT 1 FROM messages m"
                 " WHERE m.resource_key = r.resource_key AND m.create_time_ns < ?)"
                 " FROM resources r WHERE resource_id > ? ORDER BY resource_id LIMIT ?",
                 (before_ns, after, limit),
-            ).fetchall()
+            )
+            rows = cast("list[tuple[str, int]]", found.fetchall())
         return [row[0] for row in rows if row[1]], rows[-1][0] if len(rows) == limit else None
 
     def oldest_rows(
