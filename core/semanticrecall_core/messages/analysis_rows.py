@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..types.lexical import LexicalRows
+from .vector_rows import IMPOSSIBLE, possible_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,9 +59,19 @@ class AnalysisColumns:
         """Check and convert rows of ANALYSIS_COLUMNS."""
         if not rows:
             return cls(np.empty((0, _WORDS - 1), np.int64), ())
+        try:
+            return cls._judged(rows, np.ones(len(rows), np.bool_))
+        except IMPOSSIBLE:
+            return cls._judged(*possible_rows(rows))
+
+    @classmethod
+    def _judged(
+        cls, rows: Sequence[tuple[Any, ...]], is_possible: NDArray[np.bool_]
+    ) -> AnalysisColumns:
         *columns, sums, analysed = zip(*rows, strict=True)
         numbers = np.array(columns, np.int64).T
         sound = analysis_checksums(numbers, analysed) == np.array(sums, np.int64)
+        sound &= is_possible
         whole = cls(numbers, analysed)
         if sound.all():
             return whole

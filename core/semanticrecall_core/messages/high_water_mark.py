@@ -54,6 +54,13 @@ class HighWaterMark:
         marks = [_decoded(os.pread(self._fd, 48, slot * _SLOT_BYTES)) for slot in (0, 1)]
         return max((m for m in marks if m is not None), key=lambda m: m.revision, default=None)
 
+    def damaged_slots(self) -> int:
+        """How many of the two slots do not hold a mark, in a file that is not new."""
+        if not os.fstat(self._fd).st_size:
+            return 0
+        slots = (os.pread(self._fd, 48, slot * _SLOT_BYTES) for slot in (0, 1))
+        return sum(_decoded(slot) is None for slot in slots)
+
     def start(self, mark: Mark) -> None:
         """Lay out both slots in full and sync them with their directory entry."""
         os.posix_fallocate(self._fd, 0, 2 * _SLOT_BYTES)

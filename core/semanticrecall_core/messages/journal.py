@@ -76,6 +76,9 @@ def open_journal(
         mark = HighWaterMark(directory.mark)
         undo.callback(mark.close)
         last = mark.read()
+        if damaged := mark.damaged_slots():
+            # The other slot says one change less: one lost change may go unnoticed, and no more.
+            _log.warning("store_mark_damaged", slots=damaged)
         if last is not None and last.revision and not file.path.exists() and not accept_loss:
             raise _loss(last.revision)
         if file.key is None:

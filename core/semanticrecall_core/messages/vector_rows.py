@@ -35,6 +35,10 @@ VECTOR_COLUMNS = (
 )
 
 
+IMPOSSIBLE = (TypeError, ValueError, OverflowError)
+"""What columns give rise to that hold something else than numbers and bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class VectorColumns:
     """Vector rows as columns; rows whose checksum does not match are told apart, not included.
@@ -57,11 +61,20 @@ class VectorColumns:
         if not rows:
             numbers, none = np.empty((0, _NUMBERS), np.int64), np.empty(0, np.int64)
             return cls(numbers, np.empty((0, 0), np.float32), none, ())
+        try:
+            return cls._judged(rows, np.ones(len(rows), np.bool_))
+        except IMPOSSIBLE:
+            return cls._judged(*possible_rows(rows))
+
+    @classmethod
+    def _judged(
+        cls, rows: Sequence[tuple[Any, ...]], is_possible: NDArray[np.bool_]
+    ) -> VectorColumns:
         *columns, sums, stored = zip(*rows, strict=True)
         numbers = np.array(columns, np.int64).T
         blobs: Sequence[bytes] = stored
         bytes_each = max(len(blobs[0]) // 4 * 4, 4)
-        fits = np.array([len(blob) == bytes_each for blob in blobs])
+        fits = is_possible & np.array([len(blob) == bytes_each for blob in blobs])
         if not fits.all():
             blobs = [b if ok else bytes(bytes_each) for b, ok in zip(blobs, fits, strict=True)]
         vectors = np.frombuffer(b"".join(blobs), "<f4").reshape(len(rows), -1)
@@ -86,6 +99,26 @@ class VectorColumns:
             vectors=self.vectors,
             checksums=self.checksums,
         )
+
+
+def possible_rows(
+    rows: Sequence[tuple[Any, ...]],
+) -> tuple[Sequence[tuple[Any, ...]], NDArray[np.bool_]]:
+    """Rows of numbers and one blob, and which of them are that.
+
+    Damage below the checksums of pages can make anything of a column. Such a row is replaced by
+    one of zeros that keeps its seq, if it has one.
+    """
+    is_possible = np.ones(len(rows), np.bool_)
+    replaced: list[tuple[Any, ...]] | None = None
+    for place, row in enumerate(rows):
+        if type(row[-1]) is bytes and all(type(number) is int for number in row[:-1]):
+            continue
+        replaced = list(rows) if replaced is None else replaced
+        seq = row[0] if type(row[0]) is int else 0
+        replaced[place] = (seq, *(0 for _ in row[1:-1]), b"")
+        is_possible[place] = False
+    return rows if replaced is None else replaced, is_possible
 
 
 def vector_checksums(numbers: NDArray[np.int64], vectors: NDArray[np.float32]) -> NDArray[np.int64]:
