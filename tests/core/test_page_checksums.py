@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from semanticrecall_core.messages import StoreOptions, page_checksums
 from semanticrecall_core.messages.connection import DatabaseFile
-from semanticrecall_core.types.errors import CorruptDataError, SemanticRecallError
+from semanticrecall_core.types.errors import CorruptDataError, SemanticRecallError, UnavailableError
 from semanticrecall_core.types.values import ListQuery
 from support import format_2
 from support.faulty_disk import FaultyDisk
@@ -205,6 +205,31 @@ def disk() -> Iterator[FaultyDisk]:
     made = FaultyDisk()
     yield made
     made.unregister()
+
+
+def test_the_cipher_lies_over_whichever_layer_a_store_is_given(
+    disk: FaultyDisk, tmp_path: Path
+) -> None:
+    options = StoreOptions(vfs=disk.vfs_name, key=KEY)
+    store = open_store(tmp_path / "data", generation="g", options=options)
+    append(store, draft("first"))
+
+    def failing(operation: str, _name: str) -> None:
+        if operation == "sync":
+            raise apsw.IOError("sync failed")
+
+    disk.fault = failing
+    with pytest.raises(UnavailableError):
+        append(store, draft("lost"))
+    disk.fault = None
+    append(store, draft("second"))
+    store.close()
+    assert disk.calls > 0
+    again = open_store(tmp_path / "data", generation="g", options=StoreOptions(key=KEY))
+    found = again.list_messages(ListQuery("u", None, 10))
+    assert [message.id for message in found] == ["first", "second"]
+    assert list(again.verify(None)) == []
+    again.close()
 
 
 def test_the_layer_lies_over_whichever_layer_a_store_is_given(

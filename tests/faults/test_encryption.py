@@ -32,6 +32,7 @@ RESOURCE, AT_ONCE, CALL_SECONDS = "resource", 40, 120.0
 FIRST_NS = 1_700_000_000 * 10**9
 FOREIGN = ("Straßenübergänge", "東京の天気は晴れです", "naïveté\u2028façade")
 PLAIN_CANARIES = 20
+KILLS = 5
 PROCESS_FLAGS = ("--snapshot-interval-ms", "0")
 
 
@@ -185,6 +186,28 @@ def test_a_directory_that_was_begun_without_a_key_is_not_opened_with_one(tmp_pat
     key = new_key(tmp_path / "key")
     assert "begun without a key" in refused(tmp_path, "--encryption-key-file", str(key))
     serves(tmp_path, expected)
+
+
+def test_what_was_acknowledged_survives_kills_of_an_encrypted_store(tmp_path: Path) -> None:
+    flags = ("--encryption-key-file", str(new_key(tmp_path / "key")))
+    acknowledged: list[str] = []
+    with FaultSidecar(tmp_path, *PROCESS_FLAGS, *flags) as sidecar:
+        for cycle in range(KILLS):
+            client = Sidecar(f"unix:{sidecar.socket}")
+            memory = client.memory(RESOURCE)
+            assert ids(memory.listed()) == acknowledged
+            texts = {f"m{cycle}-{n}": f"goose{cycle}x{n} was counted" for n in range(4)}
+            for identity, text in texts.items():
+                assert memory.index([said(identity, text)]) == [INDEXED]
+                acknowledged.append(identity)
+            for identity, text in texts.items():
+                found = memory.recall(text, top_k=1, message_range=ALONE)
+                assert hit_ids(found) == [identity]
+            client.close()
+            sidecar.kill()
+            sidecar.start()
+        assert sidecar.stop() == 0
+    serves(tmp_path, acknowledged, *flags)
 
 
 # -- changing the key -------------------------------------------------------------------------

@@ -95,6 +95,22 @@ def test_a_newer_format_is_refused_with_the_way_out(old: ModuleType, tmp_path: P
 # -- whole directories of this format ---------------------------------------------------------
 
 
+def tables_of(home: Path) -> list[tuple[object, ...]]:
+    connection = apsw.Connection(str(home / "recall.db"))
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
+    tables = connection.execute(query).fetchall()
+    connection.close()
+    return tables
+
+
+def test_the_tables_of_this_format_are_those_of_its_fixture(tmp_path: Path) -> None:
+    """Whoever changes a table makes a new format, or finds this."""
+    assert schema.FORMAT == 4
+    old = tables_of(format_4.unpacked(tmp_path) / "plain" / "data")
+    open_store(tmp_path / "new", generation="g").close()
+    assert tables_of(tmp_path / "new") == old
+
+
 @contextmanager
 def served(home: Path, kind: str) -> Iterator[Sidecar]:
     with format_4.serving(home, kind) as server:

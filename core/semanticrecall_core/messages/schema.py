@@ -53,11 +53,13 @@ Format 4 (PRAGMA application_id 0x53524D53, "SRMS"; PRAGMA user_version 4):
                first_seq to last_seq are those of store_id that are smaller by `shift`. A Forget of
                one of them counts for the snapshots of that store as well (saving.py).
 
-Format 3 is the same without `forgotten`, `origins` and the last four columns of `record`, format 2
-without `analyses` too. Both become format 4 when they are opened.
+Format 3 is the same without `forgotten`, `origins`, the last four columns of `record` and the last
+of `generations`, format 2 without `analyses` too; neither has page checksums. Both become format 4
+when they are opened.
 
 Pages are 8,192 bytes: five 384-dimension vectors to a page with 6 % lost, where 4,096-byte pages
-hold two with 20 % lost.
+hold two with 20 % lost. The last 8 bytes of each are its checksum (page_checksums.py) or, where the
+directory is encrypted, 64 are its nonce and tag (encryption/pages.py).
 """
 
 from __future__ import annotations
