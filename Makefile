@@ -31,6 +31,7 @@ help:
 	@echo 'make types        mypy and pyright, both strict'
 	@echo "make unit         the tests alone (PYTEST_ARGS='-k isolation')"
 	@echo 'make faults       the long fault tests: kills, power cuts, damage (FAULTS_HOURS=2 at most)'
+	@echo 'make mutations    break the program in each of a list of ways: does a test see it?'
 	@echo 'make buf          lint, format and breaking changes of the proto files'
 	@echo 'make proto        write the Python stubs again'
 	@echo 'make proto-check  compare the committed stubs with the proto files'
@@ -114,6 +115,14 @@ FAULTS_HOURS ?= 2
 .PHONY: faults
 faults: $(VENV)/.dev model
 	FAULTS_HOURS=$(FAULTS_HOURS) $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory mutations
+
+# More for this one, e.g. MUTATIONS_ARGS='clock' for the faults whose name holds that.
+MUTATIONS_ARGS ?=
+
+.PHONY: mutations
+mutations: $(VENV)/.dev model
+	cd tests && $(abspath $(BIN))/python -m support.mutations $(MUTATIONS_ARGS)
 
 # --- benchmarks ---------------------------------------------------------------------------------
 
