@@ -39,9 +39,10 @@ class FiledCache:
         generation: str = "g",
         vfs: str = "unix-excl",
         free_bytes: Callable[[Path], int] = lambda folder: 1 << 40,
+        key: bytes | None = None,
     ) -> None:
         self.path = folder / "embeddings.db"
-        options = CacheFileOptions(self.path, disk, vfs, free_bytes)
+        options = CacheFileOptions(self.path, disk, vfs, free_bytes, key)
         self.file = CacheFile(options, generation, DIMENSIONS)
         self.behind = WriteBehind(self.file, delay_s=NEVER_S)
         self.cache = VectorCache(memory, generation, self.behind)
