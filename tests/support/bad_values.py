@@ -31,6 +31,7 @@ NO_BAD_VALUE = {
     "RecallRequest.context_other_threads_only",
     "ListMessagesRequest.newest_first",
     "ExportRequest.with_vectors",
+    "ForgetRequest.purge",
 }
 
 Change = Callable[[Any], None]
@@ -144,11 +145,25 @@ def times(method: str, field: str) -> Iterator[Case]:
         yield Case(method, field, label, set_to(f"{field}.{part}", value))
 
 
-def role_list(method: str) -> Iterator[Case]:
-    """Roles of a list."""
+def role_list(method: str, path: str = "") -> Iterator[Case]:
+    """Roles of a list, in a message that `path` (ending in a dot) leads to."""
+    field = f"{path}roles"
     for value in (0, 99, -1):
-        yield Case(method, "roles[1]", str(value), extend("roles", [1, value]))
-    yield Case(method, "roles", "too many", extend("roles", [1] * 17))
+        yield Case(method, f"{field}[1]", str(value), extend(field, [1, value]))
+    yield Case(method, field, "too many", extend(field, [1] * 17))
+
+
+def forget_conditions() -> Iterator[Case]:
+    """What a Forget cannot look for."""
+    field = "condition.authors"
+    yield Case("Forget", "condition", "empty", lambda request: request.condition.SetInParent())
+    yield from identifier("Forget", "condition.thread_id", required=False)
+    yield from times("Forget", "condition.create_time_from")
+    yield from times("Forget", "condition.create_time_to")
+    yield from role_list("Forget", "condition.")
+    yield Case("Forget", field, "too many", extend(field, ["x"] * 101))
+    for label, value in {"empty": "", "long": LONG_ID, **CONTROL_IDS}.items():
+        yield Case("Forget", f"{field}[1]", label, extend(field, ["Ann", value]))
 
 
 def _deep(levels: int) -> dict[str, Any]:
@@ -273,6 +288,7 @@ def other_cases() -> Iterator[Case]:
     yield Case("Forget", "everything", "false", set_to("everything", False))
     yield Case("Forget", "target", "missing", lambda request: request.ClearField("message_ids"))
     yield from times("Forget", "create_time_before")
+    yield from forget_conditions()
     yield from identifier("ListMessages", "resource_id")
     yield from identifier("ListMessages", "thread_id", required=False)
     yield from count("ListMessages", "page_size", [1_001])
