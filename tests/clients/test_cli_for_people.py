@@ -72,6 +72,8 @@ def test_help_of_import_shows_the_formats(run: Run) -> None:
 def test_what_a_server_lacks_is_said(run: Run, shelf: Shelf) -> None:
     shelf.failures = [Failure(grpc.StatusCode.UNIMPLEMENTED)]
     assert run("reembed").stderr.startswith("semanticrecall: `reembed`: ")
+    shelf.failures = [Failure(grpc.StatusCode.UNIMPLEMENTED)]
+    assert run("snapshot", "list").stderr.startswith("semanticrecall: `snapshot list`: ")
 
 
 def test_what_to_install_depends_on_the_command() -> None:

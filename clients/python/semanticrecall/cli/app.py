@@ -9,6 +9,7 @@ import typer
 
 from .. import __version__
 from . import care, demo, files, forgetting, load, memory, recalling, snapshots
+from .flags import PROGRAM
 from .help import Group
 from .plugins import plugins, run_plugin
 
@@ -20,7 +21,7 @@ SERVER_HELP = {
 }
 
 app = typer.Typer(
-    name="semanticrecall",
+    name=PROGRAM,
     cls=Group,
     help="Semantic recall over conversation history, from a sidecar.\n\n"
     "New here? [bold]semanticrecall demo[/] shows it with a small conversation. "

@@ -44,6 +44,7 @@ EXIT_IN_PART = 4
 TOKEN_BYTES_MAX = 4096
 
 CONNECTION = "Connection"
+PROGRAM = "semanticrecall"
 
 
 class Format(StrEnum):
@@ -191,13 +192,16 @@ def command(
         formats: of the files that it reads, kept line by line.
     """
 
+    group = app.info.name
+    title = f"{group} {name}" if isinstance(group, str) and group != PROGRAM else name
+
     def register(function: Callable[[FlagsT], None]) -> Callable[[FlagsT], None]:
         kind: type[FlagsT] = next(iter(typing.get_type_hints(function).values()))
         hints = typing.get_type_hints(kind, include_extras=True)
 
         def run(**given: Any) -> None:
             flags = kind(**given)
-            with errors_told(name, flags):
+            with errors_told(title, flags):
                 function(flags)
 
         parameters = [
