@@ -15,6 +15,10 @@ from semanticrecall_core.types.errors import InvalidArgumentError
 
 MessageT = TypeVar("MessageT", bound=Message)
 
+ENTRIES_MAX = 200_000
+"""Fields of a request, each entry of a list counted: more than all limits of lists together. An
+empty message takes two bytes on the wire and 170 in memory, so that 8 MiB would become 670."""
+
 _FIELDS_WALKED_MAX = 50_000
 """Bounds the look for the fault; a request with more fields gets an answer without its place."""
 
@@ -37,14 +41,39 @@ def decode(raw: bytes, kind: type[MessageT]) -> MessageT:
     """Read a message of this kind.
 
     Raises:
-        InvalidArgumentError: the bytes are not such a message.
+        InvalidArgumentError: the bytes are not such a message, or have too many fields.
     """
+    descriptor = cast(Descriptor, kind.DESCRIPTOR)
+    if len(raw) > 2 * ENTRIES_MAX:  # else there cannot be as many
+        _refuse_crowds(memoryview(raw), descriptor)
     try:
         return kind.FromString(raw)
     except DecodeError:
-        descriptor = cast(Descriptor, kind.DESCRIPTOR)
         path, description = _locate(raw, descriptor)
         raise InvalidArgumentError.of(path, description) from None
+
+
+def _refuse_crowds(raw: memoryview, descriptor: Descriptor) -> None:
+    """Count the fields of a large request before memory is taken for each."""
+    at = tag = 0
+    try:
+        for _ in range(ENTRIES_MAX + 1):
+            if at >= len(raw):
+                return
+            tag, at = _varint(raw, at, "")
+            wire_type = tag & 7
+            if wire_type == _BYTES:
+                size, at = _varint(raw, at, "")
+                at += size
+            elif wire_type == _VARINT:
+                at = _varint(raw, at, "")[1]
+            else:
+                at += 8 if wire_type == _FIXED64 else 4
+    except _Fault:
+        return  # parsing finds it too, and says where
+    field = descriptor.fields_by_number.get(tag >> 3)
+    name = descriptor.name if field is None else field.name
+    raise InvalidArgumentError.of(name, f"makes more than {ENTRIES_MAX} fields of the request")
 
 
 def _locate(raw: bytes, descriptor: Descriptor) -> tuple[str, str]:
