@@ -17,7 +17,7 @@ INTERRUPTED = 130
 SERVER_HELP = {
     "serve": "Start a sidecar.",
     "model": "Install, list, check or remove embedding models.",
-    "key": "Make a key for encryption at rest, or change it.",
+    "key": "Make a key for encryption at rest.",
 }
 
 app = typer.Typer(
