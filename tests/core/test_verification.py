@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import apsw
 import pytest
+from structlog.testing import capture_logs
 
 from semanticrecall_core.types.errors import CorruptDataError
 from semanticrecall_core.types.recalling import Mode
@@ -142,3 +144,81 @@ def test_damaged_pages_are_salvaged(tmp_path: Path) -> None:
     # What a start reads whole: the schema, the record's row, the generations, what is pending.
     assert {reason for _, reason in refused} <= {"PAGE_DAMAGED"}
     assert len(refused) < 8, refused
+
+
+def test_a_damaged_message_is_left_out_and_the_next_best_takes_its_place(home: Path) -> None:
+    on_record(home, f"UPDATE messages SET encoded = x'ff' WHERE {SEQ_1}")
+    engine = DamagedEngine(home)
+    left = [name for name in TEXTS if name != "m1"]
+    assert engine.ids("u") == left
+    assert engine.ids("v") == list(OTHERS)
+    for mode in Mode:
+        # Its own text finds another message, not nothing; all others are found.
+        assert engine.first("u", TEXTS["m1"], mode) in left
+        assert [engine.first("u", TEXTS[name], mode) for name in left] == left
+    with pytest.raises(CorruptDataError):
+        engine.engine.get_messages("u", ["m1"])
+    assert engine.engine.damaged()["message"] == 1
+    assert engine.engine.healthy()
+    assert "ROW_CORRUPT" in engine.kinds()
+    findings, report = engine.verify(repair=True)
+    assert ("ROW_CORRUPT", "u", "m1", True) in {
+        (f.kind, f.resource_id, f.message_id, f.repaired) for f in findings
+    }
+    assert report.self_test_failures == 0
+    assert engine.kinds() == []
+    assert engine.ids("u") == left
+    # It is as if it had never been there: the same id can be stored again.
+    engine.add("u", {"m1": TEXTS["m1"]})
+    assert engine.first("u", TEXTS["m1"]) == "m1"
+    assert engine.kinds() == []
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("resources", "resource_id"), ("threads", "thread_id")]
+)
+def test_a_damaged_name_costs_no_message(home: Path, table: str, column: str) -> None:
+    """The name stands in every message too, and each message's checksum tells that it is right."""
+    key = "resource_key"
+    on_record(home, f"UPDATE {table} SET {column} = 'x' WHERE {key} = 1")
+    engine = DamagedEngine(home)
+    assert set(without_images(engine.kinds())) == {"ROW_CORRUPT"}
+    findings, _ = engine.verify(repair=True)
+    assert all(finding.repaired for finding in findings)
+    engine.settle()
+    assert engine.kinds() == []
+    assert engine.ids("u") == list(TEXTS)
+    assert [engine.first("u", text) for text in TEXTS.values()] == list(TEXTS)
+    engine.close()
+
+
+def test_indexes_that_disagree_with_their_table_are_made_anew(home: Path) -> None:
+    more = DamagedEngine(home)
+    more.add("u", {"m5": "one more"}, thread="t2")
+    more.close()
+    connection = apsw.Connection(str(home / "recall.db"))
+    connection.pragma("writable_schema", "ON")
+    root = connection.execute(
+        "SELECT rootpage FROM sqlite_schema WHERE name = 'messages_by_time'"
+    ).get
+    other = connection.execute(
+        "SELECT rootpage FROM sqlite_schema WHERE name = 'messages_by_thread'"
+    ).get
+    # Two indexes change places: each has the entries of the other.
+    connection.execute(
+        "UPDATE sqlite_schema SET rootpage = CASE rootpage WHEN ?1 THEN ?2 ELSE ?1 END"
+        " WHERE rootpage IN (?1, ?2)",
+        (root, other),
+    )
+    connection.close()
+    engine = DamagedEngine(home)
+    assert "DATABASE_CORRUPT" in engine.kinds()
+    with capture_logs() as logs:
+        findings, report = engine.verify(repair=True)
+    assert all(f.repaired for f in findings if f.kind == "DATABASE_CORRUPT")
+    assert "store_database_salvaged" not in {log["event"] for log in logs}
+    assert report.self_test_failures == 0
+    assert engine.kinds() == []
+    assert engine.ids("u") == [*TEXTS, "m5"]
+    engine.close()

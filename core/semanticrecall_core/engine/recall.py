@@ -293,11 +293,14 @@ class RecallUseCase:
         self, query: RecallQuery, asked: Asked, info: RecallInfo, budget: CallBudget
     ) -> _Round:
         """Hits and their windows; each hit is of the revision that was found and met all."""
+        damaged: frozenset[int] = frozenset()
         for _ in range(SEARCH_ROUNDS_MAX - 1):
-            round_ = self._look(query, asked, info, budget)
+            round_ = self._look(query, asked, info, budget, damaged)
             if not round_.changed:
                 return round_
-        round_ = self._look(query, asked, info, budget)
+            # What does not match its checksum is not looked for again.
+            damaged |= frozenset(round_.found.windows.damaged)
+        round_ = self._look(query, asked, info, budget, damaged)
         if round_.changed:
             cosines = [hit.cosine for hit in round_.found.hits if hit.cosine is not None]
             info.best_score = max(cosines, default=None)
@@ -306,10 +309,20 @@ class RecallUseCase:
         return round_
 
     def _look(
-        self, query: RecallQuery, asked: Asked, info: RecallInfo, budget: CallBudget
+        self,
+        query: RecallQuery,
+        asked: Asked,
+        info: RecallInfo,
+        budget: CallBudget,
+        damaged: frozenset[int],
     ) -> _Round:
         budget.check()
         conditions, matching = self._conditions(query, info, budget)
+        if damaged and conditions is not None:
+            excluded = np.array(sorted(damaged), np.int64)
+            if conditions.excluded_seqs is not None:
+                excluded = np.union1d(excluded, conditions.excluded_seqs)
+            conditions = replace(conditions, excluded_seqs=excluded)
         selection = self._select(query, asked, conditions, info)
         windows = self._fetch(query, selection.hits, matching, info)
         there = {row.seq: row.revision for row in windows.messages}

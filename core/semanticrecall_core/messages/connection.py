@@ -189,12 +189,16 @@ class ReaderPool:
                 if budget is not None:
                     break_off_after(connection, budget)
                 yield connection
-            finally:
                 if budget is not None:
                     connection.set_progress_handler(None)
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-                self._idle.append(connection)
+            except BaseException:
+                # The error's traceback may keep a statement open, and with it the state of this
+                # moment for whoever came next.
+                connection.close(True)
+                raise
+            self._idle.append(connection)
         except (apsw.Error, UnicodeDecodeError) as error:
             meaning = translated(error)
             if isinstance(meaning, CorruptDataError):
