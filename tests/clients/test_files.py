@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import struct
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from semanticrecall.cli.jsonlines import LineError, message_from_json, message_t
 from semanticrecall.cli.reading import MessageReader, Read, batches
 from semanticrecall.v1 import types_pb2
 from semanticrecall.values import Wait
+from semanticrecall.wire import message, message_to_wire
 from support.fake_sidecar import Shelf
 
 CHAT: list[dict[str, Any]] = [
@@ -81,6 +83,24 @@ def test_a_line_with_every_field() -> None:
         resource_id="u",
     )
     assert message_to_json(message) == {**line, "create_time": "2024-02-29T21:59:59.123456789Z"}
+
+
+def test_metadata_is_written_in_one_order_whatever_order_it_came_in() -> None:
+    forth = {"a": 1, "b": {"c": [{"d": 2, "e": 3}], "f": 4}}
+    back = {"b": {"f": 4, "c": [{"e": 3, "d": 2}]}, "a": 1}
+    lines = {
+        json.dumps(message_to_json(Message(Role.USER, id="m", metadata=fields)))
+        for fields in (forth, back)
+    }
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize("number", [0.0, -0.0, 1.0, -1.0, 2.0**53, 2.0**60, 0.1, 5e-324, 1e308])
+def test_every_number_of_metadata_survives_wire_and_file(number: float) -> None:
+    sent = message_to_wire(Message(Role.USER, id="m", metadata={"n": number}))
+    line = json.dumps(message_to_json(message(sent)))
+    again = message_to_wire(message_from_json(json.loads(line)))
+    assert struct.pack("<d", again.metadata["n"]) == struct.pack("<d", number)
 
 
 @given(
