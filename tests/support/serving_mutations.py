@@ -91,6 +91,13 @@ SERVING: tuple[Mutation, ...] = (
         '    return InternalError(f"{error}; its id in the server\'s log is {error_id}")\n',
         "tests/server/test_errors.py::test_text_of_an_unexpected_exception_reaches_neither_client_nor_log",
     ),
+    Mutation(
+        "a deadline that passed is not noticed",
+        f"{CORE}/types/values.py",
+        "        if time.monotonic() >= self.deadline:\n",
+        "        if time.monotonic() >= self.deadline + 3600:\n",
+        "tests/server/test_errors.py::test_a_deadline_stops_the_work_and_says_so",
+    ),
     # --- what is asked for ---------------------------------------------------------------------
     Mutation(
         "a threshold is not kept to",
