@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,6 +33,7 @@ from semanticrecall_core.types.values import (
 
 SCANS_MAX = 3
 SWEEPS_MAX = 3
+NAMED_AT_ONCE = 250
 HOLDING_NAMES_MAX = 1_000
 
 
@@ -238,10 +239,12 @@ class Forgetting:
         before = removed.messages
         texts: list[str] | None = None if target.everything else []
         failure: SemanticRecallError | None = None
-        more = True
-        while more:
-            outcome = self._store.forget(resource_id, target)
+        parts = deque(_parts(target))
+        while parts:
+            outcome = self._store.forget(resource_id, parts[0])
             more = outcome.more
+            if not more:
+                parts.popleft()
             removed.add(outcome)
             if outcome.in_snapshots:
                 self._untold.append((outcome.in_snapshots, outcome.revision))
@@ -306,3 +309,16 @@ class Forgetting:
             purge_due_time_ns=due,
             snapshots_holding=tuple(holding[:HOLDING_NAMES_MAX]),
         )
+
+
+def _parts(target: ForgetTarget) -> Iterator[ForgetTarget]:
+    """A target that names many messages in parts, so that each is looked up once."""
+    ids, rows = target.message_ids, target.rows
+    if ids is not None:
+        for start in range(0, max(1, len(ids)), NAMED_AT_ONCE):
+            yield ForgetTarget(message_ids=ids[start : start + NAMED_AT_ONCE])
+    elif rows is not None:
+        for start in range(0, max(1, len(rows)), NAMED_AT_ONCE):
+            yield ForgetTarget(rows=rows[start : start + NAMED_AT_ONCE])
+    else:
+        yield target

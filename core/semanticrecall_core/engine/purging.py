@@ -84,6 +84,7 @@ class Purging:
         self._stopping = False
         self._runs = 0
         self._failures = 0
+        self._failed_in_turn = 0
         self._thread = threading.Thread(target=self._run, name="purging", daemon=True)
 
     # ---- life ----
@@ -208,8 +209,10 @@ class Purging:
             for request in requests:
                 request.set_exception(told)
             with self._condition:
+                self._failed_in_turn += 1
+                pause_s = RETRY_SECONDS * 2 ** (self._failed_in_turn - 1)
                 if self._plan.interval_s and self._due_at is None:
-                    self._due_at = time.monotonic() + min(RETRY_SECONDS, self._plan.interval_s)
+                    self._due_at = time.monotonic() + min(pause_s, self._plan.interval_s)
             return
         for request in requests:
             request.set_result(report)
@@ -235,6 +238,7 @@ class Purging:
         rewritten = () if traces.saved is None else traces.saved.rewrite(budget)
         self._store.erased(revision)
         self._runs += 1
+        self._failed_in_turn = 0
         _log.info(
             "purged",
             revision=revision,

@@ -6,6 +6,7 @@ Everything here runs on the writer thread, but `open_journal`, which runs before
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -15,7 +16,7 @@ from pathlib import Path
 import apsw
 import structlog
 
-from ..types.errors import CorruptDataError, UnavailableError
+from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
 from ..types.generations import ModelIdentity
 from . import page_checksums
 from .connection import BUSY_TIMEOUT_MS, DatabaseFile, translated, translated_errors
@@ -37,6 +38,7 @@ _MARK_IDLE_S = 0.02
 _TRUNCATE_IDLE_S = 10.0
 _BALLAST_RETRY_S = 5.0
 _EMPTY_WAIT_MS = 50
+_WRITTEN_ANEW_TIMES = 2
 _TEMPORARY_FOLDER = "SQLITE_TMPDIR"
 _FILES_INTERVAL_S = 5.0
 _log = structlog.get_logger(__name__)
@@ -278,10 +280,14 @@ class RecordJournal:
         """Write every page anew, so that none holds what is not in a table.
 
         What SQLite overwrites when it deletes is a row where it lies; a page from which rows were
-        moved to another one may keep copies of them. The room of a second database is needed while
-        this goes on, in a file without a name, and in the log.
+        moved to another one may keep copies of them. Twice the room of the database is needed while
+        this goes on: in a file without a name, and in the log. With less it is not begun, so that
+        it takes from nobody what is left.
         """
         self._make_usable()
+        size_bytes = self._file.path.stat().st_size
+        if shutil.disk_usage(self._file.path.parent).free < _WRITTEN_ANEW_TIMES * size_bytes:
+            raise ResourceExhaustedError("the disk has no room for a purge", reason="DISK_FULL")
         connection = self._connection
         before = os.environ.get(_TEMPORARY_FOLDER)
         os.environ[_TEMPORARY_FOLDER] = str(self._file.path.parent)
