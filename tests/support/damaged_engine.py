@@ -17,6 +17,7 @@ from semanticrecall_core.engine.warming import WarmingLimits
 from semanticrecall_core.lexical.analysis import Analyser
 from semanticrecall_core.lexical.index import InMemoryLexicalIndex
 from semanticrecall_core.messages import StoreOptions
+from semanticrecall_core.messages.connection import connect
 from semanticrecall_core.snapshots import FileSnapshotStore
 from semanticrecall_core.types.recalling import Mode, RecallQuery
 from semanticrecall_core.types.values import CallBudget, Finding, ListQuery, Wait
@@ -121,6 +122,6 @@ class DamagedEngine:
 
 def on_record(home: Path, statement: str, *values: object) -> None:
     """Change the closed record behind the store's back."""
-    connection = apsw.Connection(str(home / "recall.db"))
+    connection = connect((home / "recall.db").as_uri(), apsw.SQLITE_OPEN_READWRITE)
     connection.execute(statement, values)
     connection.close()

@@ -212,9 +212,7 @@ class _Run:
 
     def _record(self) -> Iterator[Event]:
         waiting: list[RecordDamage] = []
-        events = self._store.care.examine(
-            self._resource_id, self._budget, self._parts.dimensions
-        )
+        events = self._store.care.examine(self._resource_id, self._budget, self._parts.dimensions)
         for event in events:
             if isinstance(event, RecordDamage):
                 waiting.append(event)
@@ -351,9 +349,7 @@ class _Run:
             if not gone:
                 return None
             what = f"rows of {gone} messages that are not on record"
-            found = Finding(
-                "IMAGE_UNRECORDED", check.resource_id, "", what, repaired=self._repair
-            )
+            found = Finding("IMAGE_UNRECORDED", check.resource_id, "", what, repaired=self._repair)
         if self._repair and check.resource_id:
             images.forget(check.resource_id)
         elif self._repair:

@@ -72,9 +72,7 @@ class SqliteRecordCare:
         if report.set_aside:
             seqs = tuple(seq for _, seq in report.set_aside[:_LOGGED_SEQS_MAX])
             _log.error("store_rows_set_aside", rows=len(report.set_aside), seqs=seqs)
-        analysed = {
-            d.finding.resource_id for d in damages if d.finding.kind.startswith("ANALYSIS")
-        }
+        analysed = {d.finding.resource_id for d in damages if d.finding.kind.startswith("ANALYSIS")}
         for resource_id in sorted(analysed - {""}):
             self._load_lexical(resource_id)
         self._damage.mended()

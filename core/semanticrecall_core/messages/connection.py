@@ -16,7 +16,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import apsw
-import structlog
 
 from ..encryption import pages
 from ..types.errors import (
@@ -38,7 +37,6 @@ BUSY_TIMEOUT_MS = 2_000
 _READ_WAIT_S = 10.0
 _STATEMENTS_CACHED = 200
 _STEPS_BETWEEN_CHECKS = 2_000  # of SQLite's machine; some tenths of a millisecond
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +278,10 @@ def translated(error: Exception) -> SemanticRecallError:
         case apsw.NoMemError() | MemoryError():
             return ResourceExhaustedError("out of memory", reason="OUT_OF_MEMORY")
         case _ if page_checksums.is_page_damage(error):
-            _log.error("store_page_damaged")
             return CorruptDataError(
-                "a page of recall.db is damaged", reason=page_checksums.PAGE_DAMAGED
+                "a page of recall.db is damaged; `semanticrecall verify --repair` takes what is "
+                "sound of it, a snapshot may have the rest",
+                reason=page_checksums.PAGE_DAMAGED,
             )
         case apsw.NotADBError() | UnicodeDecodeError():
             return CorruptDataError("the database file is damaged")

@@ -111,7 +111,10 @@ def stored_message(row: tuple[Any, ...], resource_id: str, decode: DecodeMessage
         is_sound = False
     role = _ROLES.get(number)
     if role is None or not is_sound:
-        raise CorruptDataError(f"message row {seq} does not match its checksum")
+        raise CorruptDataError(
+            f"message row {seq} does not match its checksum; `semanticrecall verify --repair` sets "
+            "it aside, a snapshot may have it"
+        )
     return StoredMessage(
         seq,
         resource_id,
