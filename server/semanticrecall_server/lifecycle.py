@@ -67,6 +67,9 @@ EXPORT_DEADLINE_S = 3_600.0
 CALLS_BEYOND_LIMITS = 20_000
 """Beside all that the gate and the health service let in; see `rpcs_max`."""
 
+PENDING_CALLS_MAX = 12_000
+"""Calls that gRPC holds until the event loop meets them; see `channel_options`."""
+
 RECALL_RETRY_MS = 100
 WRITE_RETRY_MS = 500
 ADMIN_THREADS = 2
@@ -102,9 +105,8 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
 
     Of calls that the event loop has not met yet, the C core drops some at random from 1,000 on and
     all from 3,000 on; their callers see CANCELLED and learn neither why nor when to come back. It
-    is the gate that refuses calls here: so the core keeps as many as it lets in at all.
+    is the gate that refuses calls here: so the core keeps more, of about 10 KB each.
     """
-    pending_max = rpcs_max(settings)
     return [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.request_bytes_max),
@@ -115,8 +117,8 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.server_handshake_timeout_ms", 5_000),
-        ("grpc.server.max_pending_requests", pending_max),
-        ("grpc.server.max_pending_requests_hard_limit", 2 * pending_max),
+        ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),
+        ("grpc.server.max_pending_requests_hard_limit", PENDING_CALLS_MAX * 4 // 3),
     ]
 
 
