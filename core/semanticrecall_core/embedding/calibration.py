@@ -22,6 +22,7 @@ from ..types.errors import ModelUnavailableError
 from .graph import GraphOptions, Maxima, build_graph
 from .runtime_environment import onnxruntime
 from .spec import Pooling
+from .tokenizer import named_error
 from .weights import BertWeights, Floats
 
 TEXTS_FILE = "calibration_texts.txt"
@@ -61,19 +62,22 @@ class PlainRunner:
                 providers=["CPUExecutionProvider"],
                 disabled_optimizers=["SkipLayerNormFusion"],
             )
-        except Exception as error:  # both libraries raise bare Exception subclasses
-            raise ModelUnavailableError(
-                "the model cannot be used: its tokenizer or graph does not load",
-                reason="MODEL_UNSUPPORTED",
-            ) from error
+        except BaseException as error:
+            raise named_error(error, _unusable("does not load")) from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length=max_tokens)
         self._max_characters = MAX_CHARACTERS_PER_TOKEN * max_tokens
 
     def run(self, text: str) -> dict[str, Floats]:
-        """All outputs by name for one text."""
-        ids = self._tokenizer.encode(text[: self._max_characters]).ids
-        outputs = self._session.run(None, {"input_ids": np.array([ids], dtype=np.int64)})
+        """All outputs by name for one text.
+
+        Raises ModelUnavailableError where tokenizer or graph fails on it.
+        """
+        try:
+            ids = self._tokenizer.encode(text[: self._max_characters]).ids
+            outputs = self._session.run(None, {"input_ids": np.array([ids], dtype=np.int64)})
+        except BaseException as error:
+            raise named_error(error, _unusable("fails on a text")) from error
         names = [output.name for output in self._session.get_outputs()]
         return {name: np.asarray(value) for name, value in zip(names, outputs, strict=True)}
 
@@ -81,6 +85,12 @@ class PlainRunner:
         """The vector of one text: [dimensions]."""
         vector: Floats = self.run(text)["embedding"][0]
         return vector
+
+
+def _unusable(why: str) -> ModelUnavailableError:
+    return ModelUnavailableError(
+        f"the model cannot be used: its tokenizer or graph {why}", reason="MODEL_UNSUPPORTED"
+    )
 
 
 def measure_maxima(

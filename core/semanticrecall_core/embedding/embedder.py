@@ -326,14 +326,11 @@ class OnnxEmbedder:
 
     def _self_test(self, model: EncoderModel) -> None:
         """Compare known vectors on both sessions, compare the sessions, and warm both up."""
-        for text in dict.fromkeys(probe.text for probe in model.probes):
-            if len(self._tokenizer.encode("", text).ids) > self._tokenizer.max_tokens:
-                continue  # how it was cut is not ours to know
-            probes = [probe for probe in model.probes if probe.text == text]
-            for role in EmbedRole:
-                self._compare(self._bare_vector(role, text), probes)
-        longest = next(self._chunks(EmbedRole.PASSAGE, _WARM_UP_TEXT * self._tokenizer.max_tokens))
         try:
+            self._compare_known(model)
+            longest = next(
+                self._chunks(EmbedRole.PASSAGE, _WARM_UP_TEXT * self._tokenizer.max_tokens)
+            )
             vectors = [self._bare_vector(role, _SELF_TEST_TEXT) for role in EmbedRole]
             for session in self._sessions.values():
                 session.run(longest.ids)
@@ -341,6 +338,14 @@ class OnnxEmbedder:
             raise _self_test_failed(f"fails on a plain sentence: {error.message}") from error
         if self._device == "cpu" and not np.array_equal(vectors[0], vectors[1]):
             raise _self_test_failed("gives different vectors in two sessions")
+
+    def _compare_known(self, model: EncoderModel) -> None:
+        for text in dict.fromkeys(probe.text for probe in model.probes):
+            if len(self._tokenizer.encode("", text).ids) > self._tokenizer.max_tokens:
+                continue  # how it was cut is not ours to know
+            probes = [probe for probe in model.probes if probe.text == text]
+            for role in EmbedRole:
+                self._compare(self._bare_vector(role, text), probes)
 
     def _compare(self, vector: FloatRows, probes: Sequence[Probe]) -> None:
         """Raise ModelUnavailableError where a text's vector is too far from a known one."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types.errors import ModelUnavailableError
+from ..types.errors import EmbeddingFailedError, ModelUnavailableError, SemanticRecallError
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read by the library when it is first used
 
@@ -31,6 +31,7 @@ CHARS_PER_TOKEN = 8
 TOKENS_MIN = 8
 """No window is smaller: prompt and special tokens need room beside text."""
 
+_TRIAL = "Met at 9, in caf\u00e9 \u6771\u4eac: it's \U0001f600 unknownwordofnobody."
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 _HANGUL_JAMO = range(0x1160, 0x1200)
@@ -58,7 +59,7 @@ class TextTokenizer:
         tokenizer_json: the file of the `tokenizers` library, already checked by digest.
         max_tokens: the model's window, special tokens included.
 
-    Raises ModelUnavailableError for a file that the library cannot read.
+    Raises ModelUnavailableError for a file that the library cannot read or work with.
     """
 
     def __init__(self, tokenizer_json: bytes, max_tokens: int) -> None:
@@ -66,8 +67,10 @@ class TextTokenizer:
             raise ModelUnavailableError(f"the model's window is below {TOKENS_MIN} tokens")
         try:
             tokenizer: Any = Tokenizer.from_buffer(tokenizer_json)
-        except Exception as error:  # the library raises the bare class
-            raise ModelUnavailableError("tokenizer.json cannot be read") from error
+        except BaseException as error:
+            raise named_error(
+                error, ModelUnavailableError("tokenizer.json cannot be read")
+            ) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
@@ -77,6 +80,10 @@ class TextTokenizer:
         word_chars = getattr(tokenizer.model, "max_input_chars_per_word", None)
         self._word_chars: int = word_chars or 0
         self._long_word = _long_word_pattern(word_chars) if word_chars else None
+        try:
+            self.encode("", _TRIAL)
+        except EmbeddingFailedError as error:
+            raise ModelUnavailableError("tokenizer.json fails on a plain sentence") from error
 
     def prepare(self, before: str, text: str) -> str:
         """The text as it is embedded: NFC, no lone surrogate, no word above the model's limit.
@@ -100,8 +107,15 @@ class TextTokenizer:
         return self._long_word.sub(r"\g<0> ", joined)
 
     def encode(self, prompt: str, text: str) -> Tokens:
-        """Encode `prompt + text`; spans count from the start of `text`. Not bounded: see module."""
-        encoding: Any = self._tokenizer.encode(prompt + text)
+        """Encode `prompt + text`; spans count from the start of `text`. Not bounded: see module.
+
+        Raises EmbeddingFailedError for a text that the library cannot encode.
+        """
+        try:
+            encoding: Any = self._tokenizer.encode(prompt + text)
+        except BaseException as error:  # it may quote the text
+            failure = EmbeddingFailedError("the tokenizer fails on this text")
+            raise named_error(error, failure) from None
         start = len(prompt)
         spans: list[tuple[int, int]] = []
         words: list[int] = []
@@ -121,6 +135,15 @@ class TextTokenizer:
         """
         encodings: list[Any] = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [len(encoding.ids) for encoding in encodings]
+
+
+def named_error(error: BaseException, ours: SemanticRecallError) -> BaseException:
+    """What to raise for an error of the library.
+
+    It raises the bare class, and where a file is damaged its language's panics, which are no
+    `Exception`.
+    """
+    return error if isinstance(error, KeyboardInterrupt | SystemExit) else ours
 
 
 def slice_end(text: str, start: int, length: int) -> int:
