@@ -57,6 +57,8 @@ class LivesOfAStore(RuleBasedStateMachine):
     def begin(self) -> None:
         self.name = f"store {next(self.stores)}"
         self.world = SavedWorld(self.home, self.name)
+        self.write("u", IDS, True)
+        self.create()
 
     @rule(resource=resources, chosen=ids, embedded=st.booleans())
     def write(self, resource: str, chosen: list[str], embedded: bool) -> None:
@@ -98,7 +100,7 @@ class LivesOfAStore(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.saved))
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.saved)))
+        name = self._drawn(data)
         self.world.snapshots.delete(name, budget())
         del self.saved[name]
 
@@ -106,7 +108,23 @@ class LivesOfAStore(RuleBasedStateMachine):
     @rule(data=st.data(), offline=st.booleans(), used=st.booleans(), goes_on=st.booleans())
     def restore(self, data: st.DataObject, offline: bool, used: bool, goes_on: bool) -> None:
         """Into another store, which then may take the place of this one."""
-        name = data.draw(st.sampled_from(sorted(self.saved)))
+        name = self._drawn(data)
+        self._restored(name, offline=offline, used=used, goes_on=goes_on)
+
+    @precondition(lambda self: bool(self.saved))
+    @rule(data=st.data(), chosen=ids, offline=st.booleans())
+    def forget_after_restore(self, data: st.DataObject, chosen: list[str], offline: bool) -> None:
+        """What is forgotten in the one that took its place."""
+        name = self._drawn(data)
+        self._restored(name, offline=offline, used=not offline, goes_on=True)
+        self.forget("u", chosen)
+        self._restored(name, offline=not offline, used=offline, goes_on=False)
+
+    def _drawn(self, data: st.DataObject) -> str:
+        """One of the snapshots: their names are others in every run, their order is not."""
+        return list(self.saved)[data.draw(st.integers(0, len(self.saved) - 1))]
+
+    def _restored(self, name: str, *, offline: bool, used: bool, goes_on: bool) -> None:
         other_name = f"store {next(self.stores)}"
         expected = {
             key: message

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, cast
 import apsw
 
 from ..types.errors import CorruptDataError, FailedPreconditionError
-from ..types.saving import SavedState
+from ..types.saving import Origin, SavedState
 from ..types.values import CallBudget
 from . import keys
 from .analysis_rows import ANALYSIS_COLUMNS, AnalysisColumns
@@ -189,6 +189,7 @@ def state_of(connection: apsw.Connection) -> SavedState:
         " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0)"
     ).fetchone()
     messages, vectors, last_seq = cast("tuple[int, int, int]", row)
+    origins = connection.execute("SELECT store_id, first_seq, last_seq, shift FROM origins")
     return SavedState(
         store_id=record.store_id,
         revision=record.revision,
@@ -196,6 +197,7 @@ def state_of(connection: apsw.Connection) -> SavedState:
         last_seq=last_seq,
         messages=messages,
         vectors=vectors,
+        origins=tuple(Origin(*cast("tuple[str, int, int, int]", each)) for each in origins),
     )
 
 
@@ -230,18 +232,10 @@ def drop_what_is_empty(connection: apsw.Connection) -> None:
     )
 
 
-Origin = tuple[str, int, int, int]
-"""A row of `origins`."""
-
-
 def origins_of(connection: apsw.Connection) -> list[Origin]:
     """Where a database's rows are from: its own store, and those that this one has taken from."""
     state = state_of(connection)
-    older = connection.execute("SELECT store_id, first_seq, last_seq, shift FROM origins")
-    return [
-        (state.store_id, 1, state.last_seq, 0),
-        *(cast("Origin", row) for row in older.fetchall()),
-    ]
+    return [Origin(state.store_id, 1, state.last_seq, 0), *state.origins]
 
 
 def add_origins(connection: apsw.Connection, origins: Sequence[Origin], *, shift: int) -> None:

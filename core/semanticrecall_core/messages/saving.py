@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, cast
 
 import apsw
 
-from ..types.saving import SEQ_MAX, ForgottenMessage, RestoreCounts
+from ..types.saving import SEQ_MAX, ForgottenMessage, Origin, RestoreCounts
 from ..types.values import CallBudget
 from .commit import Change, GroupCommit
 from .connection import DatabaseFile, ReaderPool, break_off_after, translated_errors
 from .restoring import Restore, RestoreRequest, require_empty
-from .saved_database import Origin, SqliteSavedDatabases, copy_into
+from .saved_database import SqliteSavedDatabases, copy_into
 
 if TYPE_CHECKING:
     from .sqlite_store import SqliteMessageStore
@@ -132,7 +132,7 @@ class StoreSaving:
 
 def _origins(connection: apsw.Connection) -> list[Origin]:
     rows = connection.execute("SELECT store_id, first_seq, last_seq, shift FROM origins")
-    return [cast("Origin", row) for row in rows.fetchall()]
+    return [Origin(*cast("tuple[str, int, int, int]", row)) for row in rows]
 
 
 def _expect_snapshot(connection: apsw.Connection, _revision: int) -> Change[int]:

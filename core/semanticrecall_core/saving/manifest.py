@@ -12,6 +12,8 @@ is one way to write it, and a file that is written otherwise is damaged: every b
   record_format     format of the tables (messages/schema.py).
   last_seq          no message in it has a higher seq.
   messages, vectors rows.
+  origins           [store_id, first seq, last seq, shift] of rows that the store had taken from
+                    snapshots of others: seqs of this one are those of the other, raised by `shift`.
   index_identity    what made the vectors.
   encrypted         true: its files can be read with the key of that store only.
   files             name -> {"bytes", "sha256"} of recall.db. KEY guards itself, and changes when
@@ -30,7 +32,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
 from ..types.errors import CorruptDataError, FailedPreconditionError
-from ..types.saving import SavedSnapshot, SavedState
+from ..types.saving import Origin, SavedSnapshot, SavedState
 
 MANIFEST = "MANIFEST.json"
 DATABASE = "recall.db"
@@ -88,6 +90,7 @@ def encoded(manifest: Manifest) -> bytes:
         "last_seq": state.last_seq,
         "messages": state.messages,
         "vectors": state.vectors,
+        "origins": [list(origin) for origin in state.origins],
         "index_identity": manifest.index_identity,
         "encrypted": manifest.encrypted,
         "files": {name: file._asdict() for name, file in manifest.files.items()},
@@ -131,6 +134,7 @@ def _read(parsed: Any) -> Manifest:
         last_seq=int(parsed["last_seq"]),
         messages=int(parsed["messages"]),
         vectors=int(parsed["vectors"]),
+        origins=tuple(Origin(*origin) for origin in parsed["origins"]),
     )
     manifest = Manifest(
         name=str(parsed["name"]),

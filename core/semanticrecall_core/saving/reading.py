@@ -83,16 +83,23 @@ def verify(
 def forgotten_seqs(ledger: Ledger, state: SavedState) -> list[int]:
     """What a ledger names of a snapshot's messages, sorted.
 
+    A message that its store had taken from a snapshot of another counts as forgotten wherever it
+    was forgotten: in that store, or in any that took it from there.
+
     Raises CorruptDataError where the ledger is damaged.
     """
-    return sorted(
-        {
-            seq
-            for each in ledger.ranges(state.store_id)
-            if each.revision > state.revision
-            for seq in range(each.first_seq, min(each.last_seq, state.last_seq) + 1)
-        }
-    )
+    found = {
+        seq
+        for each in ledger.ranges(state.store_id)
+        if each.revision > state.revision
+        for seq in range(each.first_seq, min(each.last_seq, state.last_seq) + 1)
+    }
+    for origin in state.origins:
+        for each in ledger.ranges(origin.store_id):
+            first = max(each.first_seq + origin.shift, origin.first_seq)
+            last = min(each.last_seq + origin.shift, origin.last_seq)
+            found.update(range(first, last + 1))
+    return sorted(found)
 
 
 def checked(

@@ -30,6 +30,20 @@ class ForgottenMessage(NamedTuple):
     revision: int
 
 
+class Origin(NamedTuple):
+    """Where rows are from: seqs of this store are those of another, raised by `shift`.
+
+    Attributes:
+        store_id: of the other.
+        first_seq, last_seq: in this store.
+    """
+
+    store_id: str
+    first_seq: int
+    last_seq: int
+    shift: int
+
+
 @dataclass(frozen=True, slots=True)
 class SavedState:
     """What a saved database says of itself.
@@ -40,6 +54,7 @@ class SavedState:
         record_format: that of its tables.
         last_seq: no message in it has a higher seq.
         messages, vectors: rows.
+        origins: of rows that its store took from snapshots of others.
     """
 
     store_id: str
@@ -48,6 +63,7 @@ class SavedState:
     last_seq: int
     messages: int
     vectors: int
+    origins: tuple[Origin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
