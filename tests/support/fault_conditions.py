@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import resource
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.fault_serving import Prepare
+from support.fault_sidecar import wait_until
 
-def limit_memory(extra_bytes: int) -> None:
-    """The address space may grow by so much from now on."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    size = pages * resource.getpagesize() + extra_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+def address_space_bytes(pid: int) -> int:
+    """What RLIMIT_AS is compared with."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
 
 
 def limit_file_size(size_bytes: int) -> None:
@@ -127,17 +130,24 @@ def cpu_group(quota: float) -> Iterator[Path]:
         group.rmdir()
 
 
-def thread_names(pid: int) -> list[str]:
-    """What the threads of a process are called; the kernel keeps fifteen letters."""
-    names = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):
-            names.append((task / "comm").read_text().strip())
-    return names
+def tell_threads(path: str, then: Prepare | None = None) -> None:
+    """In a forked process: write the names of its threads to a file whenever there is none."""
+    if then is not None:
+        then()
+
+    def tell() -> None:
+        while True:
+            if not os.path.exists(path):
+                names = [thread.name for thread in threading.enumerate()]
+                Path(f"{path}.new").write_text("\n".join(names))
+                os.rename(f"{path}.new", path)
+            time.sleep(0.01)
+
+    threading.Thread(target=tell, name="tell-threads", daemon=True).start()
 
 
-def resident_kib(pid: int) -> int:
-    """Memory of a process."""
-    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1])
+def told_threads(path: Path) -> list[str]:
+    """The threads of a process that tells them, now."""
+    path.unlink(missing_ok=True)
+    wait_until(path.exists)
+    return path.read_text().split("\n")

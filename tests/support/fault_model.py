@@ -32,6 +32,7 @@ Effects = Mapping[Key, Message | None]
 CALL_TIMEOUT_S = 60.0
 CALLS_AT_ONCE = 64
 PAGE = 1_000
+ANSWER_BYTES = 2 << 20
 UNKNOWN_MAX = 12
 SHOWN_MAX = 5
 ONE_SIDED = (types_pb2.MODE_DENSE, types_pb2.MODE_LEXICAL)
@@ -290,15 +291,12 @@ class AckModel:
         for message in expected.values():
             counts[message.thread_id] = counts.get(message.thread_id, 0) + 1
         assert threads_of(stubs, resource) == counts, f"ListThreads of {resource} is wrong"
-        ids = list(expected)
-        for start in range(0, len(ids), PAGE):
-            got = stubs.recall.GetMessages(
-                recall_pb2.GetMessagesRequest(
-                    resource_id=resource, message_ids=ids[start : start + PAGE]
-                ),
-                timeout=CALL_TIMEOUT_S,
+        for some in _fitting(list(expected.values())):
+            request = recall_pb2.GetMessagesRequest(
+                resource_id=resource, message_ids=[message.id for message in some]
             )
-            assert all(_bytes(m) == _bytes(expected[m.id]) for m in got.messages)
+            got = stubs.recall.GetMessages(request, timeout=CALL_TIMEOUT_S)
+            assert [_bytes(m) for m in got.messages] == [_bytes(m) for m in some]
 
     def _check_recalls(self, stubs: Stubs, choice: _Choice, checked: Checked) -> None:
         """Each by its own text at rank 1; what is gone by none, and nothing of anybody else."""
@@ -336,6 +334,20 @@ class AckModel:
             expected = self._now.get((resource, one.message.id))
             assert expected is not None, f"{one.message.id} came back to {resource}"
             assert _bytes(one.message) == _bytes(expected), f"an older {one.message.id} came back"
+
+
+def _fitting(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Messages in parts that one answer has room for."""
+    part: list[Message] = []
+    room = ANSWER_BYTES
+    for message in messages:
+        if part and (len(part) == PAGE or message.ByteSize() > room):
+            yield part
+            part, room = [], ANSWER_BYTES
+        part.append(message)
+        room -= message.ByteSize()
+    if part:
+        yield part
 
 
 def _related(log: Sequence[Operation]) -> list[list[Operation]]:

@@ -10,6 +10,7 @@ that has imported it serves within a tenth of a second.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -63,6 +64,7 @@ def serve_forked(stderr: Connection, arguments: Sequence[str], prepare: Prepare 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.dup2(stderr.fileno(), 2)
     stderr.close()
+    faulthandler.enable(2)
     for name in [name for name in os.environ if name.startswith("SEMANTICRECALL_")]:
         del os.environ[name]
     for number in (signal.SIGINT, signal.SIGHUP):

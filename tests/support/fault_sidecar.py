@@ -125,6 +125,11 @@ class FaultSidecar:
         """Waits until it listens or has ended: which of the two."""
         return self._lines.wait_for_either("listening")
 
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        assert self._process is not None
+        return self._process.is_running()
+
     def signal(self, number: int) -> None:
         """Send a signal."""
         os.kill(self.pid, number)
@@ -160,6 +165,8 @@ class _Process(Protocol):
 
     def kill(self) -> None: ...
 
+    def is_running(self) -> bool: ...
+
     def wait(self, timeout_s: float) -> int: ...
 
 
@@ -184,6 +191,9 @@ class _Forked:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def is_running(self) -> bool:
+        return self._process.is_alive()
 
     def wait(self, timeout_s: float) -> int:
         self._process.join(timeout_s)
@@ -216,6 +226,9 @@ class _Program:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
 
     def wait(self, timeout_s: float) -> int:
         return self._process.wait(timeout_s)

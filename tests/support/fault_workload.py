@@ -94,6 +94,16 @@ class Counts:
     errors: Counter[str]
 
 
+@dataclass(frozen=True)
+class WorkerPlan:
+    """What a worker does."""
+
+    name: str
+    weights: Weights
+    payload_bytes_max: int
+    call_timeout_s: float
+
+
 class Workload:
     """Workers that each send one call after the other."""
 
@@ -106,6 +116,8 @@ class Workload:
         weights: Weights = EVERYTHING,
         goes_on: bool = False,
         name: str = "",
+        payload_bytes_max: int = 200,
+        call_timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
         """Make the workers; nobody sends yet.
 
@@ -117,6 +129,8 @@ class Workload:
             goes_on: after an error that is no refusal a worker sends more, of other messages;
                 otherwise it ends, since its sidecar is gone.
             name: tells workloads over one model apart; letters.
+            payload_bytes_max: of a message.
+            call_timeout_s: deadline of each call.
         """
         self._lock = threading.Condition()
         self.counts = Counts(Counter(), Counter())
@@ -125,12 +139,12 @@ class Workload:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._goes_on = goes_on
+        self._answers = 0
         self._workers = [
             Worker(
                 model,
                 random.Random(chance.getrandbits(64)),
-                f"{name}{number}",
-                weights,
+                WorkerPlan(f"{name}{number}", weights, payload_bytes_max, call_timeout_s),
                 self._acked,
             )
             for number in range(workers)
@@ -139,7 +153,7 @@ class Workload:
     def begin(self, stubs: Stubs) -> None:
         """Send calls until `end`, or until the sidecar is gone."""
         self._stop.clear()
-        self._acks = 0
+        self._acks = self._answers = 0
         self._threads = [
             threading.Thread(target=self._work, args=(worker, stubs), name="worker", daemon=True)
             for worker in self._workers
@@ -155,6 +169,12 @@ class Workload:
             )
         assert reached, f"only {self._acks} of {number} acknowledgements came"
 
+    def wait_for_answers(self, number: int, timeout_s: float = 60.0) -> None:
+        """Wait for so many answers or errors since `begin`."""
+        with self._lock:
+            reached = self._lock.wait_for(lambda: self._answers >= number, timeout_s)
+        assert reached, f"only {self._answers} of {number} calls ended"
+
     def end(self) -> None:
         """Wait until nobody sends any more; what was wrong with answers fails the test."""
         self._stop.set()
@@ -168,6 +188,7 @@ class Workload:
 
     def _acked(self, kind: str, error: str) -> None:
         with self._lock:
+            self._answers += 1
             if error:
                 self.counts.errors[error] += 1
             else:
@@ -194,16 +215,18 @@ class Worker:
         self,
         model: AckModel,
         chance: random.Random,
-        name: str,
-        weights: Weights,
+        plan: WorkerPlan,
         tell: Callable[[str, str], None],
     ) -> None:
+        name = plan.name
         self._model = model
         self._chance = chance
         self._name = name
         self._tell = tell
         self._texts = Texts(chance, name)
-        self._kinds, self._weights = zip(*weights.items(), strict=True)
+        self._payload_bytes_max = plan.payload_bytes_max
+        self._call_timeout_s = plan.call_timeout_s
+        self._kinds, self._weights = zip(*plan.weights.items(), strict=True)
         self._own = (f"a{name}", f"b{name}")
         self._scratch = f"scratch{name}"
         self._spoilt: set[tuple[str, str]] = set()
@@ -290,6 +313,8 @@ class Worker:
         if known is None:
             return self._index(stubs)
         thread = known[0].thread_id
+        if self._model.possible_ids(target, thread):
+            return self._index(stubs)  # there is one of that name
         moved: dict[tuple[str, str], Message | None] = {}
         for message in self._model.messages(source, thread):
             there = Message()
@@ -347,7 +372,7 @@ class Worker:
             resource_id=resource,
             role=self._chance.choice((types_pb2.ROLE_USER, types_pb2.ROLE_ASSISTANT)),
             text=self._texts.next(),
-            payload=self._chance.randbytes(self._chance.randrange(200)),
+            payload=self._chance.randbytes(self._chance.randrange(self._payload_bytes_max)),
         )
         message.create_time.seconds = FIRST_TIME_S + self._number
         message.create_time.nanos = self._chance.randrange(10**9)
@@ -392,7 +417,7 @@ class Worker:
     def _called(self, kind: str, call: Any, request: Any) -> Any:
         """The answer; the error where it is a refusal; None where nobody knows."""
         try:
-            answer = call(request, timeout=CALL_TIMEOUT_S)
+            answer = call(request, timeout=self._call_timeout_s)
         except grpc.RpcError as error:
             self._tell(kind, error.code().name)
             return error if is_refusal(error) else None

@@ -36,6 +36,7 @@ from ..types.windows import GroupQuery, GroupRows, MatchingRows, WindowQuery, Wi
 from . import reading, windows
 from .analysis_rows import AnalysisColumns
 from .append import Append
+from .arrival_clock import ArrivalClock
 from .care import SqliteRecordCare
 from .commit import GroupCommit, QueueLimits
 from .connection import READER_CACHE_KIB, DatabaseFile, ReaderPool
@@ -139,7 +140,7 @@ class SqliteMessageStore(RecordErasing):
             CorruptDataError: acknowledged changes are missing, or the database is damaged.
         """
         options = options or StoreOptions()
-        self._clock = options.clock
+        self._clock = ArrivalClock(options.clock)
         self._codec = codec
         self._analyser = analyser
         self._directory = (

@@ -1,0 +1,70 @@
+"""F9. No more memory: a call is refused, or the process ends; nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from support.fault_conditions import address_space_bytes
+from support.fault_model import AckModel
+from support.fault_report import FaultRun, seeded
+from support.fault_sidecar import FaultSidecar
+from support.fault_sizes import COLUMNS, size
+from support.fault_workload import Workload
+
+EXTRA_KIB_MAX = 96 << 10
+ANSWERS = 12
+PAYLOAD_BYTES = 900_000
+CALL_TIMEOUT_S = 1.0
+ENDS = {1: "with an error", -signal.SIGABRT: "by abort", -signal.SIGSEGV: "by a fault of memory"}
+"""A server that has failed says so; native libraries that get no memory end the process."""
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_limit_on_memory_loses_nothing_acknowledged(tmp_path: Path, column: str) -> None:
+    limits = size("F9_MEMORY_LIMITS", column)
+    with seeded("F9 memory limits", tmp_path, limits=limits) as run:
+        model = AckModel()
+        sidecar = FaultSidecar(tmp_path)
+        for number in run.cycles(limits):
+            extra_kib = EXTRA_KIB_MAX * number // limits
+            sidecar.start()
+            _loaded_with(sidecar, model, extra_kib << 10, run, f"l{number}x")
+            run.count("limits")
+        run.count("acknowledged", model.acks)
+
+
+def _loaded_with(
+    sidecar: FaultSidecar, model: AckModel, extra_bytes: int, run: FaultRun, name: str
+) -> None:
+    pid = sidecar.pid
+    before = resource.prlimit(pid, resource.RLIMIT_AS)
+    allowed = address_space_bytes(pid) + extra_bytes
+    workload = Workload(
+        model,
+        run.random,
+        name=name,
+        payload_bytes_max=PAYLOAD_BYTES,
+        call_timeout_s=CALL_TIMEOUT_S,
+        goes_on=True,
+    )
+    resource.prlimit(pid, resource.RLIMIT_AS, (allowed, before[1]))
+    workload.begin(sidecar.stubs)
+    workload.wait_for_answers(ANSWERS)
+    workload.end()
+    run.count("calls refused", sum(workload.counts.errors.values()))
+    if sidecar.is_running():
+        resource.prlimit(pid, resource.RLIMIT_AS, before)
+        model.check(sidecar.stubs, chance=run.random, sample=5)
+        run.count("served on")
+        assert sidecar.stop() == 0
+    else:
+        status = sidecar.wait()
+        assert status in ENDS, (extra_bytes, status, sidecar.said[-5:])
+        run.count(f"ended {ENDS[status]}")
+    sidecar.start()
+    model.check(sidecar.stubs, chance=run.random, sample=5)
+    assert sidecar.stop() == 0
