@@ -128,12 +128,12 @@ class SavedSnapshots:
         with self._one_at_a_time(budget):
             self._clean()
             self._require_room(store.size_bytes)
-            before = store.expect_snapshot()
-            made: Manifest | None = None
+            last_seq = store.expect_snapshot()
             try:
                 made = self._create(store, index_identity, budget)
+                last_seq = max(last_seq, made.state.last_seq)
             finally:
-                store.snapshot_made(max(before, made.state.last_seq) if made else before)
+                _told_of(store, last_seq)
         _log.info("snapshot_saved", snapshot=made.name, messages=made.state.messages)
         return made.snapshot(0)
 
@@ -379,6 +379,14 @@ class SavedSnapshots:
             yield
         finally:
             self._working.release()
+
+
+def _told_of(store: SavableStore, last_seq: int) -> None:
+    """Let the store remember no more than it must; where that fails it remembers too much."""
+    try:
+        store.snapshot_made(last_seq)
+    except SemanticRecallError as error:
+        _log.warning("snapshot_seq_not_lowered", reason=error.reason)
 
 
 def _go_on_rewriting(folder: Path) -> None:
