@@ -43,7 +43,8 @@ class StorageSettings(BaseSettings):
     accept_loss: bool = setting(
         Group.STORAGE,
         "Start although the record is shorter than what was acknowledged, e.g. after an older "
-        "copy was put back.",
+        "copy was put back; or although a page that every start reads is damaged: what is sound "
+        "is then written into a new database.",
         default=False,
     )
     purge_interval_ms: int = setting(

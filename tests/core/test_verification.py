@@ -222,3 +222,36 @@ def test_indexes_that_disagree_with_their_table_are_made_anew(home: Path) -> Non
     assert engine.kinds() == []
     assert engine.ids("u") == [*TEXTS, "m5"]
     engine.close()
+
+
+def test_a_start_that_meets_a_damaged_page_salvages_where_loss_is_accepted(
+    home: Path, tmp_path: Path
+) -> None:
+    """Whatever page it is, the first one apart: it holds the schema, and no checksum is beside."""
+    met = 0
+    for page in range(1, pages_of(home)):
+        case = tmp_path / f"page-{page}"
+        shutil.copytree(home, case)
+        flip(case / "recall.db", page * 8192 + 4000)  # no row lies there
+        try:
+            DamagedEngine(case).close()
+        except CorruptDataError as error:
+            assert error.reason == "PAGE_DAMAGED"
+        else:
+            continue
+        met += 1
+        with capture_logs() as logs:
+            engine = DamagedEngine(case, accept_loss=True)
+        assert "store_database_salvaged" in {log["event"] for log in logs}
+        engine.settle()
+        assert engine.kinds() == []
+        assert engine.ids("u") == list(TEXTS)
+        assert engine.ids("v") == list(OTHERS)
+        assert [engine.first("u", text) for text in TEXTS.values()] == list(TEXTS)
+        store_id = engine.store.store_id
+        engine.close()
+        again = DamagedEngine(case)
+        assert again.store.store_id == store_id
+        assert again.kinds() == []
+        again.close()
+    assert met >= 2

@@ -32,6 +32,7 @@ import structlog
 from semanticrecall_core.engine.low_priority import lower_priority
 from semanticrecall_core.engine.waiting import WaitReport, Watch
 from semanticrecall_core.types.errors import (
+    CorruptDataError,
     EmbeddingFailedError,
     ResourceExhaustedError,
     SemanticRecallError,
@@ -117,7 +118,10 @@ class EmbeddingBacklog:
 
     def start(self) -> None:
         """Begin to take up what the record says is pending, and to embed it."""
-        self._reading = self._read_page()
+        try:
+            self._reading = self._read_page()
+        except CorruptDataError as error:  # a repair has it taken up
+            _log.error("backlog_not_read", reason=error.reason)
         for thread in self._threads:
             thread.start()
         if self._reading:
@@ -303,6 +307,8 @@ class EmbeddingBacklog:
                 pause = time.monotonic() - started
             except SemanticRecallError as error:
                 _log.error("backlog_not_read", reason=error.reason)
+                if isinstance(error, CorruptDataError):
+                    break
                 pause = RETRY_FIRST_SECONDS
             self._stopped.wait(pause)
         with self._lock:

@@ -67,10 +67,11 @@ from .preparing import (
 from .put_analyses import WriteBack
 from .put_vectors import PutVectors, check_vectors, vector_bytes
 from .rows import stored_message
+from .salvage_closed import salvage_closed
 from .saved_database import SqliteSavedDatabases
 from .saving import StoreSaving
 from .transfer import TransferThread
-from .verifying import RecordChecks
+from .verifying import PAGE_DAMAGED, RecordChecks
 
 if TYPE_CHECKING:
     from ..types.values import IntColumn
@@ -86,7 +87,8 @@ class StoreOptions:
         clock: nanoseconds since the epoch, for messages without create_time.
         allow_shared_file_system: open on a network or shared file system after all; SQLite then
             keeps its index of the log in memory instead of a shared map.
-        accept_loss: open although acknowledged changes are missing.
+        accept_loss: open although acknowledged changes are missing, or a damaged page is in the
+            way: then what can be believed is written into a new database.
         readers_max: reads that go on at once.
         vfs: SQLite's operating system layer; "" is the default.
         reader_cache_kib: pages that each reading connection keeps, in KiB; the system's own cache
@@ -158,7 +160,7 @@ class SqliteMessageStore(RecordErasing):
                 options.key,
             )
             models = (ModelIdentity(generation, options.index_identity), options.next_model)
-            opened = _opened(self._directory, file, models, codec.name, options.accept_loss)
+            opened = _opened(self._directory, file, models, codec, options.accept_loss)
         except BaseException:
             self._directory.close()
             raise
@@ -376,9 +378,7 @@ class SqliteMessageStore(RecordErasing):
     def windows(self, query: WindowQuery) -> WindowRows:
         """Hits and neighbours in answer order, and what did not fit."""
         with self._readers.read() as connection:
-            return windows.windows(
-                connection, query, self._codec.decode, self._message_damaged
-            )
+            return windows.windows(connection, query, self._codec.decode, self._message_damaged)
 
     def group(self, query: GroupQuery) -> GroupRows:
         """A group, whole or not at all."""
@@ -440,14 +440,28 @@ def _opened(
     directory: DataDirectory,
     file: DatabaseFile,
     models: tuple[ModelIdentity, ModelIdentity | None],
-    codec: str,
+    codec: MessageCodec,
     accept_loss: bool,
 ) -> OpenedJournal:
-    """Open the journal; on a full disk once more without the ballast, to be able to forget."""
+    """Open the journal; on a full disk once more without the ballast, to be able to forget.
+
+    A database that cannot be opened for a damaged page is salvaged first, where loss is accepted.
+    """
     try:
-        return open_journal(directory, file, models, codec=codec, accept_loss=accept_loss)
+        return open_journal(directory, file, models, codec=codec.name, accept_loss=accept_loss)
+    except CorruptDataError as error:
+        if error.reason != PAGE_DAMAGED:
+            raise
+        if not accept_loss:
+            raise CorruptDataError(
+                "a page of recall.db that every start reads is damaged; restore a snapshot, or "
+                "start with --accept-loss to take what is sound of it",
+                reason=PAGE_DAMAGED,
+            ) from error
+        salvage_closed(directory, file, models[0].generation, codec.name, codec.decode)
+        return open_journal(directory, file, models, codec=codec.name, accept_loss=accept_loss)
     except (ResourceExhaustedError, UnavailableError):
         if not directory.release_ballast():
             raise
         _log.warning("store_ballast_released")
-        return open_journal(directory, file, models, codec=codec, accept_loss=accept_loss)
+        return open_journal(directory, file, models, codec=codec.name, accept_loss=accept_loss)
