@@ -5,7 +5,7 @@ dictionary that stands for the store. A process runs the steps and tells of each
 when it was acknowledged or refused; whatever happened, the store must be found as some of the steps
 make it: all that were acknowledged, each of the others wholly or not at all.
 
-    python -m support.fault_scenarios append DIRECTORY      runs one
+    LD_PRELOAD=... python -m support.fault_scenarios append DIRECTORY      runs one and counts
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from semanticrecall_core.messages import SqliteMessageStore
 from semanticrecall_core.snapshots import FileSnapshotStore
 from semanticrecall_core.types.errors import SemanticRecallError
 from semanticrecall_core.types.values import ForgetTarget, ListQuery, VectorRecord
-from support import format_2, message_stores
+from support import fault_calls, format_2, message_stores
 from support.model_snapshots import image, same
 from support.stored_messages import open_store
 from support.word_analyser import WordAnalyser
@@ -391,5 +391,12 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
+def main(name: str, folder: Path) -> None:
+    """Run one, and say how many calls that change files were met."""
+    fault_calls.arm(fault_calls.Fault(str(folder), fault_calls.Action.COUNT))
+    run(name, folder, lambda told: None)
+    sys.stdout.write(f"{fault_calls.counted()}\n")
+
+
 if __name__ == "__main__":
-    run(sys.argv[1], Path(sys.argv[2]), lambda told: None)
+    main(sys.argv[1], Path(sys.argv[2]))
