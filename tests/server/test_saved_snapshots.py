@@ -189,6 +189,23 @@ def test_a_damaged_snapshot_is_data_loss(tmp_path: Path) -> None:
         verify_offline(tmp_path / "saved" / made.name)
 
 
+def test_verify_finds_snapshots_that_are_not_listed(tmp_path: Path) -> None:
+    with serving(tmp_path / "first") as server:
+        index(server)
+        sound, flipped, short = create(server), create(server), create(server)
+        path = tmp_path / "saved" / flipped.name / "recall.db"
+        content = bytearray(path.read_bytes())
+        content[4_711] ^= 4
+        path.write_bytes(content)
+        os.truncate(tmp_path / "saved" / short.name / "recall.db", 8_192)
+        assert {each.name for each in listed(server)} == {sound.name, flipped.name}
+        events = list(server.admin.Verify(admin_pb2.VerifyRequest(), timeout=60))
+        findings = [event.finding for event in events if event.HasField("finding")]
+        assert {each.kind for each in findings} == {"SNAPSHOT_DAMAGED"}
+        assert {each.detail.split(":")[0] for each in findings} == {flipped.name, short.name}
+        assert refused(lambda: restore(server, short.name))[0] is not grpc.StatusCode.NOT_FOUND
+
+
 # ---- names ----
 
 

@@ -48,6 +48,10 @@ class Saving:
         """Those in the folder, newest first."""
         return self._snapshots.snapshots()
 
+    def names(self) -> tuple[str, ...]:
+        """Those that should be in the folder, sound or not."""
+        return self._snapshots.names()
+
     def verify(self, name: str, budget: CallBudget) -> SavedSnapshot:
         """Read all of one; CorruptDataError where something does not agree."""
         return self._snapshots.verify(name, budget)

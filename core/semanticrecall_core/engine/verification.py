@@ -82,20 +82,11 @@ class VerifiedImages(Protocol):
         ...
 
 
-class NamedSnapshot(Protocol):
-    """A saved snapshot."""
-
-    @property
-    def name(self) -> str:
-        """Of its folder."""
-        ...
-
-
 class VerifiedSnapshots(Protocol):
     """Saved snapshots, as far as Verify needs them."""
 
-    def snapshots(self) -> Sequence[NamedSnapshot]:
-        """Those that are there."""
+    def names(self) -> Sequence[str]:
+        """Those that are there, sound or not."""
         ...
 
     def verify(self, name: str, budget: CallBudget) -> object:
@@ -362,7 +353,7 @@ class _Run:
         saved = self._parts.saved
         if saved is None or self._resource_id is not None:
             return
-        names = [one.name for one in saved.snapshots()]
+        names = saved.names()
         for done, name in enumerate(names):
             try:
                 saved.verify(name, self._budget)

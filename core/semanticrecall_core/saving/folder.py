@@ -100,6 +100,10 @@ class SavedSnapshots:
         found = [each.snapshot(self._forgotten_count(each)) for each in self._manifests()]
         return tuple(sorted(found, key=lambda s: (-s.create_time_ns, s.name)))
 
+    def names(self) -> tuple[str, ...]:
+        """Of all folders that should be snapshots, sound or not; sorted."""
+        return tuple(name for name in self._names() if _is_snapshot(self._folder / name))
+
     def verify(self, name: str, budget: CallBudget) -> SavedSnapshot:
         """Read a snapshot, compare digests, SQLite's own check, and the checksum of every row.
 
@@ -176,15 +180,15 @@ class SavedSnapshots:
         return replace(made, files={**made.files, DATABASE: entry})
 
     def delete(self, name: str, budget: CallBudget) -> None:
-        """Remove a snapshot; NotFoundError where there is none of this name."""
+        """Remove a snapshot, sound or not; NotFoundError where there is none of this name."""
         with self._one_at_a_time(budget):
-            found = self._named(name)
-            going = self._folder / f"{found.name}{PARTIAL}"
+            present = self._present(name)
+            going = self._folder / f"{present}{PARTIAL}"
             with files.translated_errors(), self._swapping:
-                (self._folder / found.name).rename(going)
+                (self._folder / present).rename(going)
                 files.sync_folder(self._folder)
                 files.remove_folder(going)
-        _log.info("snapshot_deleted", snapshot=found.name)
+        _log.info("snapshot_deleted", snapshot=present)
 
     def restore(self, name: str, store: SavableStore, budget: CallBudget) -> RestoreCounts:
         """Fill an empty store with a snapshot that was verified; all or nothing.
@@ -301,32 +305,39 @@ class SavedSnapshots:
 
     def _manifests(self) -> list[Manifest]:
         """Of all snapshots whose files are there in the right size, by name."""
-        with files.translated_errors():
-            try:
-                names = sorted(os.listdir(self._folder))
-            except FileNotFoundError:
-                return []
         found: list[Manifest] = []
-        for name in names:
-            if name == LEDGER or name.endswith(PARTIAL):
-                continue
+        for name in self._names():
             try:
                 found.append(self._manifest(name))
             except SemanticRecallError as error:
                 _log.warning("snapshot_left_out", reason=error.reason)
         return found
 
+    def _names(self) -> list[str]:
+        """What is in the folder that may be a snapshot, or nothing of ours."""
+        with files.translated_errors():
+            try:
+                names = sorted(os.listdir(self._folder))
+            except FileNotFoundError:
+                return []
+        return [name for name in names if name != LEDGER and not name.endswith(PARTIAL)]
+
     def _manifest(self, name: str) -> Manifest:
         path = self._folder / name
-        if not _NAME.fullmatch(name) or path.is_symlink() or not path.is_dir():
+        if not _is_snapshot(path):
             raise CorruptDataError("no snapshot", reason="FOREIGN_FILE")
         with self._swapping:
             return reading.manifest_of(path, name)
 
     def _named(self, name: str) -> Manifest:
-        for found in self._manifests():
-            if found.name == name:
-                return found
+        return self._manifest(self._present(name))
+
+    def _present(self, name: str) -> str:
+        """The name of a folder that may be a snapshot, sound or not: found, not made of `name`."""
+        for present in self._names():
+            path = self._folder / present
+            if present == name and _is_snapshot(path):
+                return present
         raise NotFoundError("there is no snapshot of this name; ListSnapshots gives the names")
 
     @contextmanager
@@ -352,7 +363,7 @@ class SavedSnapshots:
                 if name.endswith(PARTIAL) and not _is_held(path):
                     files.remove_folder(path)
                     _log.warning("snapshot_leftover_removed")
-                elif _NAME.fullmatch(name) and path.is_dir() and not path.is_symlink():
+                elif _is_snapshot(path):
                     with self._swapping:
                         _go_on_rewriting(path)
 
@@ -404,6 +415,11 @@ def _go_on_rewriting(folder: Path) -> None:
             files.sync_folder(folder)
     for path in folder.glob(f"*{NEW}*"):
         path.unlink()
+
+
+def _is_snapshot(path: Path) -> bool:
+    """Whether it may be one, sound or not."""
+    return bool(_NAME.fullmatch(path.name)) and path.is_dir() and not path.is_symlink()
 
 
 def _is_held(path: Path) -> bool:
