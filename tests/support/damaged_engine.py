@@ -42,14 +42,14 @@ TEXTS = {
 class DamagedEngine:
     """Opened at once; `close` it before its files are damaged."""
 
-    def __init__(self, home: Path, *, accept_loss: bool = False) -> None:
+    def __init__(self, home: Path, *, accept_loss: bool = False, key: bytes | None = None) -> None:
         self.home = home
         self.embedder = FakeEmbedder(DIMENSIONS)
         self.store = open_store(
             home,
             generation=self.embedder.generation,
             analyser=Analyser(),
-            options=StoreOptions(accept_loss=accept_loss),
+            options=StoreOptions(accept_loss=accept_loss, key=key),
         )
         self.snapshots = FileSnapshotStore(
             home / "snapshots", store_id=self.store.store_id, mapped=False

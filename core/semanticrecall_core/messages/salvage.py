@@ -435,9 +435,12 @@ def write_beside(
         ):
             if file.key is None:
                 source.pragma("checksum_verification", "OFF")
-            source.execute("BEGIN")
+            # No transaction on the source: after a page that cannot be decrypted nothing more would
+            # be read in it. Nobody writes meanwhile.
             ensure_schema(target, codec)
             salvaged = salvage(source, target, store_id, revision)
+            if salvaged.set_aside and not salvaged.messages:
+                raise CorruptDataError("no message of recall.db can be read; restore a snapshot")
             if target.execute("PRAGMA integrity_check(1)").get != "ok":
                 raise CorruptDataError("the mended database is not sound")
             target.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
