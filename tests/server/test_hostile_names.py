@@ -103,7 +103,7 @@ def recalled(server: InProcessServer, name: str) -> list[str]:
 def test_hostile_ids_are_ids_and_no_paths(tmp_path: Path) -> None:
     tried = names(size("F26_NAMES", "quick"))
     assert len(tried) == size("F26_NAMES", "quick")
-    home = tmp_path / "a" / "b" / "home"
+    home = tmp_path / "a" / "b" / "place"
     home.mkdir(parents=True)
     options = {"memory": "low", "snapshot_interval_ms": 100}
     outside = tree(tmp_path)
@@ -127,7 +127,7 @@ def test_hostile_ids_are_ids_and_no_paths(tmp_path: Path) -> None:
             assert recalled(server, name) == []
     written = tree(tmp_path) - outside
     for path in written:
-        assert path.startswith("a/b/home/data"), path
+        assert path.startswith("a/b/place/data"), path
         assert all(NAMES_OF_FILES.fullmatch(part) for part in Path(path).parts), path
 
 

@@ -30,6 +30,7 @@ NO_BAD_VALUE = {
     "RecallRequest.explain",
     "RecallRequest.context_other_threads_only",
     "ListMessagesRequest.newest_first",
+    "VerifyRequest.repair",
     "ExportRequest.with_vectors",
     "ForgetRequest.purge",
 }
