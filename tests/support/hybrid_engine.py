@@ -71,7 +71,7 @@ class HybridRunning(Running):
 
     def set_clock(self, now_ns: int) -> None:
         """Count ages from then."""
-        recall = self.engine._recall
+        recall = self.engine._serving._current.recall
         recall._limits = replace(recall._limits, now_ns=lambda: now_ns)
 
 
