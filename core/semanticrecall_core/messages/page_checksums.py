@@ -28,6 +28,7 @@ import apsw
 import apsw.sqlite_extra
 
 from ..types.errors import CorruptDataError, UnsafeEnvironmentError
+from . import page_sums
 
 CHECKSUM_BYTES: Final = 8
 PAGE_DAMAGED: Final = "PAGE_DAMAGED"
@@ -150,6 +151,7 @@ def written_anew(connection: apsw.Connection, path: Path) -> bool:
     os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
     try:
         connection.execute("VACUUM INTO ?", (str(copy),))
+        page_sums.complete(copy)
     except (apsw.FullError, apsw.IOError) as error:
         copy.unlink(missing_ok=True)
         if is_page_damage(error):

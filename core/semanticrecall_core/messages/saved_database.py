@@ -19,7 +19,7 @@ import apsw
 from ..types.errors import CorruptDataError, FailedPreconditionError
 from ..types.saving import Origin, SavedState
 from ..types.values import CallBudget
-from . import keys
+from . import keys, page_sums
 from .analysis_rows import ANALYSIS_COLUMNS, AnalysisColumns
 from .connection import break_off_after, connect, translated_errors
 from .rows import MESSAGE_COLUMNS, MESSAGE_COLUMNS_COUNT, MESSAGES, stored_message
@@ -179,6 +179,7 @@ def copy_into(connection: apsw.Connection, target: Path) -> None:
     """Write what a connection sees now to a new file (0600), row by row."""
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection.execute("VACUUM INTO ?", (str(target),))
+    page_sums.complete(target)
 
 
 def state_of(connection: apsw.Connection) -> SavedState:
