@@ -69,6 +69,14 @@ def test_every_event_of_the_engine_reaches_the_caller(
     assert not finding.finding.repaired
 
 
+def test_damage_is_counted_for_those_who_watch(server: InProcessServer) -> None:
+    lines = server.sidecar.metrics.text().decode().splitlines()
+    assert 'semanticrecall_damaged_total{kind="vector"} 2.0' in lines
+    assert 'semanticrecall_damaged_total{kind="page"} 0.0' in lines
+    stats = server.admin.GetStats(admin_pb2.GetStatsRequest(), timeout=20)
+    assert stats.damaged == 1 + 2 + 3
+
+
 def test_progress_is_sent_when_it_is_there() -> None:
     """A batch that waits for more would keep it for as long as nothing is found."""
     batches = verify(FakeEngine(), admin_pb2.VerifyRequest(), CallBudget.of_seconds(20))  # type: ignore[arg-type]

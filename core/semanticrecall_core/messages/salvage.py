@@ -236,7 +236,7 @@ class Salvage:
             for row in batch:
                 if isinstance(row[9], bytes) and all(isinstance(n, int) for n in row[:9]):
                     sized.setdefault(len(row[9]), []).append(row)
-                else:
+                elif isinstance(row[0], int):
                     doubtful.add(row[0])
             current = self._current([row[0] for row in batch])
             for rows in sized.values():
@@ -276,12 +276,12 @@ class Salvage:
                 " AND generation_key = ?",
                 row,
             ).get
-            if found is None:
+            if found is None and isinstance(row[1], int):
                 missing.add(row[1])
         return missing
 
     def _drop_vectors(self, seqs: Sequence[int]) -> None:
-        for batch in _batches(iter([(seq,) for seq in seqs if isinstance(seq, int)])):
+        for batch in _batches(iter([(seq,) for seq in seqs])):
             self._target.execute(
                 "DELETE FROM vectors WHERE seq IN (SELECT value FROM carray(?))",
                 (keys.seq_array([seq for (seq,) in batch]),),
