@@ -153,7 +153,7 @@ def test_zeroed_blocks_are_told(made: Directories, tmp_path: Path, name: str) ->
     with seeded(f"F6 zeroed blocks of {name}", tmp_path) as run:
         content = (home / name).read_bytes()
         full = [at for at in range(blocks) if any(content[at * BLOCK_BYTES :][:BLOCK_BYTES])]
-        chosen = sorted(run.random.sample(full, min(len(full), 60)))
+        chosen = sorted(run.random.sample(full, min(len(full), 40)))
         mutations: list[Mutation] = [[name, "zero", at * BLOCK_BYTES, BLOCK_BYTES] for at in chosen]
         run_of(run, tmp_path, home, world, mutations)
 
@@ -163,7 +163,7 @@ def test_a_file_that_ends_early_is_told(made: Directories, tmp_path: Path, name:
     home, world = made.of(name)
     blocks = -(-(home / name).stat().st_size // BLOCK_BYTES)
     with seeded(f"F6 truncated {name}", tmp_path) as run:
-        chosen = sorted(run.random.sample(range(blocks), min(blocks, 60)))
+        chosen = sorted(run.random.sample(range(blocks), min(blocks, 40)))
         mutations: list[Mutation] = [[name, "truncate", at * BLOCK_BYTES] for at in chosen]
         mutations += [[name, "remove"]]
         run_of(run, tmp_path, home, world, mutations)
