@@ -35,19 +35,38 @@ CLIP = 0.9
 class OtherWords(FakeEmbedder):
     """As FakeEmbedder, but every word is another one to it: its vectors have nothing in common."""
 
-    def __init__(self, dimensions: int = 64, generation: str = "other-words@2") -> None:
+    def __init__(
+        self, dimensions: int = 64, generation: str = "other-words@2", prefix: str = "other"
+    ) -> None:
         super().__init__(dimensions, generation=generation)
+        self._prefix = prefix
 
     def _run(self, window: str, text: str, budget: CallBudget) -> np.ndarray:
         row = super()._run(window, text, budget)
         if text in self._bad:
             return row
-        return other_vector(window, self.dimensions)
+        return other_vector(window, self.dimensions, self._prefix)
 
 
-def other_vector(text: str, dimensions: int) -> np.ndarray:
+class Numbered(OtherWords):
+    """One of a row of models; neighbours have other dimensions."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(_dimensions(number), f"model{number}@1", f"n{number}x")
+
+    @staticmethod
+    def vector(text: str, number: int) -> np.ndarray:
+        """What it gives a text of one window."""
+        return other_vector(text, _dimensions(number), f"n{number}x")
+
+
+def _dimensions(number: int) -> int:
+    return 48 + 16 * (number % 2)
+
+
+def other_vector(text: str, dimensions: int, prefix: str = "other") -> np.ndarray:
     """The vector that OtherWords gives a text of one window."""
-    return text_vector(" ".join(f"other{word}" for word in words_of(text)), dimensions)
+    return text_vector(" ".join(f"{prefix}{word}" for word in words_of(text)), dimensions)
 
 
 class Exchanging:

@@ -12,7 +12,8 @@ Promises:
   - Nothing of the former model stays: its vectors are deleted a few at a time, after a restart too.
 
 In the end, for as long as it takes to embed a few messages, nothing is embedded by the present
-model: what comes in meanwhile waits a moment, and is embedded by the next one.
+model: what comes in meanwhile waits a moment, and is embedded by the next one. Where that takes too
+long the present one goes on, and the end is tried again later.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ LAST_ROWS_MAX = 64
 """When a look at the whole record finds no more than these, the end begins."""
 
 ROUNDS_MAX = 50
+PAUSED_MAX_S = 2.0
+"""So long at most nothing is embedded by the present model, at a time."""
+
 ATTEMPTS = 3
 ATTEMPT_PAUSE_S = 0.2
 UNAVAILABLE_PAUSE_S = 0.5
@@ -257,7 +261,11 @@ class Reembedding:
                     break
             self._check_failures()
             self._warm(bundle)
-            self._finish(making, bundle, vectors)
+            while not self._finish(making, bundle, vectors):
+                self._look_at_all(making, vectors)
+        self._backlog.take_up()
+        self._count()
+        self._complete = True
 
     def _look_at_all(self, making: _Making, vectors: GenerationVectors) -> int:
         """Embed what lacks, from the first message to the last; returns how many there were."""
@@ -271,30 +279,33 @@ class Reembedding:
                 return found
             place = lacking.read_to
 
-    def _make(self, making: _Making, lacking: LackingRows) -> int:
+    def _make(self, making: _Making, lacking: LackingRows, until: float = float("inf")) -> int:
         """Embed these but those that failed; returns how many there were."""
         self._failed.update(dict.fromkeys(lacking.damaged, 0))
         rows = [row for row in lacking.rows if self._failed.get(row.seq) != row.revision]
-        stored = making.make(rows)
+        stored = making.make(rows, until)
         self._done = (self._done or 0) + stored
         self._check_stopped()
         return len(rows)
 
-    def _finish(self, making: _Making, bundle: Bundle, vectors: GenerationVectors) -> None:
-        """Embed the last ones, while the present model embeds none, and switch."""
+    def _finish(self, making: _Making, bundle: Bundle, vectors: GenerationVectors) -> bool:
+        """Embed the last ones, while the present model embeds none, and switch.
+
+        False: that took too long.
+        """
         generation = self._following.embedder.generation
         with self._backlog.paused(self._stopped.is_set):
             self._check_stopped()
+            until = time.monotonic() + PAUSED_MAX_S
             while lacking := self._store.serve(generation, tuple(self._failed), self._switched):
-                for start in range(0, len(lacking), BATCH_ROWS):
-                    rows = vectors.lacking_among(lacking[start : start + BATCH_ROWS])
-                    self._make(making, rows)
-                    for resource_id in {row.resource_id for row in rows.rows}:
-                        bundle.model.index.resource_dropped(resource_id)
+                rows = vectors.lacking_among(lacking[:BATCH_ROWS])
+                self._make(making, rows, until)
+                for resource_id in {row.resource_id for row in rows.rows}:
+                    bundle.model.index.resource_dropped(resource_id)
                 self._check_failures()
-        self._backlog.take_up()
-        self._count()
-        self._complete = True
+                if time.monotonic() >= until:
+                    return False
+        return True
 
     def _switched(self) -> None:
         """On the record's writer thread: from here on the next model answers."""
@@ -390,12 +401,12 @@ class _Making:
         self._stopped = stopped
         self._failed = failed
 
-    def make(self, rows: Sequence[PendingRow]) -> int:
-        """Embed and store; returns how many were stored."""
-        return sum(self._make(batch) for batch in _batches(rows))
+    def make(self, rows: Sequence[PendingRow], until: float) -> int:
+        """Embed and store, up to a time (of time.monotonic); returns how many were stored."""
+        return sum(self._make(batch, until) for batch in _batches(rows))
 
-    def _make(self, batch: Sequence[PendingRow]) -> int:
-        made = list(self._threads.map(self._record, batch))
+    def _make(self, batch: Sequence[PendingRow], until: float) -> int:
+        made = list(self._threads.map(lambda row: self._record(row, until), batch))
         pairs = [(row, record) for row, record in zip(batch, made, strict=True) if record]
         stored = self._vectors.put([record for _, record in pairs])
         for (row, _), accepted in zip(pairs, stored, strict=True):
@@ -403,12 +414,13 @@ class _Making:
                 self._embedder.forget_texts((row.text,), row.resource_id)
         return sum(stored)
 
-    def _record(self, row: PendingRow) -> VectorRecord | None:
-        """None for what was not embedded: it failed, or all is over."""
+    def _record(self, row: PendingRow, until: float) -> VectorRecord | None:
+        """None for what was not embedded: it failed, or the time or all is over."""
         attempts = 0
-        while row.text is not None and not self._stopped.is_set():
+        budget = CallBudget(until, self._stopped.is_set)
+        while row.text is not None and not self._stopped.is_set() and budget.remaining() > 0:
             try:
-                return self._embedded(row, row.text)
+                return self._embedded(row, row.text, budget)
             except (EmbeddingFailedError, InvalidArgumentError):
                 attempts, pause_s = attempts + 1, ATTEMPT_PAUSE_S
             except SemanticRecallError as error:  # busy, or over
@@ -423,11 +435,10 @@ class _Making:
                 _log.warning("reembed_row_failed", seq=row.seq)
                 self._failed[row.seq] = row.revision
                 return None
-            self._stopped.wait(pause_s)
+            self._stopped.wait(min(pause_s, max(0.0, budget.remaining())))
         return None
 
-    def _embedded(self, row: PendingRow, text: str) -> VectorRecord:
-        budget = CallBudget(float("inf"), self._stopped.is_set)
+    def _embedded(self, row: PendingRow, text: str, budget: CallBudget) -> VectorRecord:
         embedded = self._embedder.embed_passage(text, budget, row.resource_id)
         check_vectors(embedded, self._embedder.dimensions)
         return VectorRecord(row.resource_id, row.seq, row.revision, embedded.vectors)
