@@ -254,7 +254,7 @@ class RecordJournal:
             self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
         if self._log_pages and self._trusted:
             if idle_s >= _TRUNCATE_IDLE_S:
-                self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                self._cut_log()
             pause.append(_TRUNCATE_IDLE_S)
         if not self._ballast_there:
             self._ballast_there = self._directory.restore_ballast()
@@ -266,15 +266,18 @@ class RecordJournal:
         """Copy the log into the file and cut it to nothing; False where a reader is in the way."""
         self._make_usable()
         self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
-        # A reader that is in the way holds up nobody for long: who wants it comes again.
-        self._connection.set_busy_timeout(_EMPTY_WAIT_MS)
-        try:
-            done = self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        finally:
-            self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        done = self._cut_log()
         if not self._trusted:
             raise UnavailableError("the disk failed while the log was emptied")
         return done
+
+    def _cut_log(self) -> bool:
+        """A reader that is in the way, as while a snapshot is made, holds up nobody for long."""
+        self._connection.set_busy_timeout(_EMPTY_WAIT_MS)
+        try:
+            return self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        finally:
+            self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
 
     def write_anew(self) -> None:
         """Write every page anew, so that none holds what is not in a table.
