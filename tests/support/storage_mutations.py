@@ -368,8 +368,8 @@ STORAGE: tuple[Mutation, ...] = (
     Mutation(
         "a purge leaves the log as long as it is",
         f"{MESSAGES}/journal.py",
-        "            done = self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)\n",
-        "            done = self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)\n",
+        "self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)\n        finally:\n",
+        "self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)\n        finally:\n",
         "tests/faults/test_forgotten_bytes.py::test_nothing_of_what_was_forgotten_is_in_any_byte",
     ),
     Mutation(
