@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from semanticrecall_core.engine import generations
 from semanticrecall_core.types.errors import FailedPreconditionError, UnavailableError
 from semanticrecall_core.types.recalling import RecallQuery
-from semanticrecall_core.types.values import CallBudget, ForgetTarget, Wait
+from semanticrecall_core.types.values import CallBudget, ForgetTarget, VectorRecord, Wait
 from support.exchanging_engine import WAIT_S, Exchanging, OtherWords, other_vector
 from support.fake_embedder import FakeEmbedder, text_vector
 from support.running_engine import draft
@@ -316,3 +317,52 @@ def test_a_stop_during_the_exchange_ends_it(exchanging: Exchanging) -> None:
     exchanging.engine.stop()
     with pytest.raises(UnavailableError):
         list(events)
+
+
+def test_what_changes_after_the_next_partitions_were_read_is_read_anew(
+    exchanging: Exchanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both models' vectors go along with a message that is moved to another thread."""
+    exchanging.add("u", TEXTS)
+    serve = exchanging.store.serve
+
+    def changed_before(*arguments: Any) -> tuple[int, ...]:
+        monkeypatch.setattr(exchanging.store, "serve", serve)
+        budget = CallBudget.of_seconds(WAIT_S)
+        moved = [draft(name, text, thread_id="elsewhere") for name, text in TEXTS.items()]
+        exchanging.engine.index("u", moved, Wait.DURABLE, budget)
+        return serve(*arguments)
+
+    monkeypatch.setattr(exchanging.store, "serve", changed_before)
+    assert exchanging.reembed()[-1].complete
+    size = exchanging.next_embedder.dimensions
+    assert len(exchanging.found("u", "tea")) == 5
+    assert is_of(exchanging.found("u", "tea"), TEXTS, "tea", other_vector, size)
+
+
+def test_a_model_that_hangs_at_the_end_does_not_hold_up_indexing(
+    exchanging: Exchanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generations, "PAUSED_MAX_S", 0.05)
+    exchanging.add("u", TEXTS)
+    held = exchanging.next_embedder.block_on("a late one")
+    serve = exchanging.store.serve
+
+    def late(*arguments: Any) -> tuple[int, ...]:
+        monkeypatch.setattr(exchanging.store, "serve", serve)
+        (row,) = exchanging.store.append(
+            "u", [draft("late", "a late one")], CallBudget.of_seconds(WAIT_S)
+        )
+        vector = text_vector("a late one", 64)[np.newaxis]
+        exchanging.store.put_vectors([VectorRecord("u", row.seq, row.revision, vector)])
+        return serve(*arguments)
+
+    monkeypatch.setattr(exchanging.store, "serve", late)
+    following = exchanging.follow()
+    next(following)
+    assert held.entered.wait(WAIT_S)
+    exchanging.add("u", {"other": "is searchable though it hangs"})
+    assert exchanging.found("u", "searchable")[0][0] == "other"
+    held.release.set()
+    assert exchanging.reembed()[-1].complete
+    assert exchanging.found("u", "late")[0][0] == "late"

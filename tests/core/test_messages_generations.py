@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -11,7 +12,7 @@ import pytest
 from semanticrecall_core.messages import SqliteMessageStore, StoreOptions
 from semanticrecall_core.types.errors import FailedPreconditionError
 from semanticrecall_core.types.generations import ModelIdentity
-from semanticrecall_core.types.values import VectorRecord
+from semanticrecall_core.types.values import ForgetTarget, VectorRecord
 from support.message_stores import append, draft, embed
 from support.stored_messages import open_store
 
@@ -122,3 +123,50 @@ def generation_keys(home: Path) -> dict[int, int]:
     ).fetchall()
     connection.close()
     return dict(rows)
+
+
+def test_vectors_of_both_generations_follow_an_edit_and_a_move(home: Path) -> None:
+    following = ModelIdentity("next")
+    store = opened(home, "g", next_model=following)
+    kept, changed = append(store, draft("kept", text="same"), draft("changed", text="before"))
+    made = store.vectors_of(following)
+    for outcome in (kept, changed):
+        embed(store, outcome, [1.0, 0.0])
+        made.put([VectorRecord("u", outcome.seq, outcome.revision, UNIT)])
+    later, _ = append(
+        store,
+        draft("kept", text="same", thread="other", metadata_json='{"a":1}'),
+        draft("changed", text="after"),
+    )
+    for vectors in (store, made):
+        rows = vectors.load_partition("u")
+        assert rows.seqs.tolist() == [kept.seq]
+        assert rows.revisions.tolist() == [later.revision]
+    assert [row.seq for row in made.lacking(0, 10).rows] == [changed.seq]
+    store.transfer_thread("u", "other", "v")
+    for vectors in (store, made):
+        assert vectors.load_partition("u").seqs.tolist() == []
+        assert vectors.load_partition("v").seqs.tolist() == [kept.seq]
+    store.forget("v", ForgetTarget(everything=True))
+    assert made.load_partition("v").seqs.tolist() == []
+    store.close()
+    assert generation_keys(home) == {}
+
+
+def test_damaged_vectors_of_a_generation_are_made_again_and_the_others_stay(home: Path) -> None:
+    following = ModelIdentity("next")
+    store = opened(home, "g", next_model=following)
+    (a,) = append(store, draft("a"))
+    embed(store, a, [1.0, 0.0])
+    store.vectors_of(following).put([VectorRecord("u", a.seq, a.revision, UNIT)])
+    store.close()
+    with closing(apsw.Connection(str(home / "recall.db"))) as connection:
+        connection.execute("UPDATE vectors SET checksum = 0 WHERE generation_key = 2")
+    store = opened(home, "g", next_model=following)
+    made = store.vectors_of(following)
+    assert made.load_partition("u").seqs.tolist() == []
+    append(store, draft("b"))  # what is posted is done before
+    assert [row.seq for row in made.lacking(0, 10).rows] == [a.seq, a.seq + 1]
+    assert store.load_partition("u").seqs.tolist() == [a.seq]
+    assert [row.seq for row in store.pending(0, 10)] == [a.seq + 1]
+    store.close()
