@@ -52,7 +52,7 @@ class StorageSettings(BaseSettings):
         "At the latest so long after a Forget its bytes leave all files, logs and free pages "
         "included, and the snapshots in --snapshots-dir are rewritten without them. 0: only when "
         "a call asks for it.",
-        default=3_600_000,
+        default=DAY_MS,
         ge=0,
         le=30 * DAY_MS,
     )
