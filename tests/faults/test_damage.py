@@ -8,6 +8,7 @@ must have been told: the start refused, a call failed, a log line, a finding of 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directories]:
     shared = Path("/dev/shm")
     base = tmp_path_factory.mktemp("damage")
     if shared.is_dir() and shutil.disk_usage(shared).free > 256 << 20:
-        base = shared / base.name
+        base = Path(tempfile.mkdtemp(prefix="damage-", dir=shared))
     builder = build(base / "live")
     killed = copy_of(base / "live", base / "killed")
     builder.store.close()
