@@ -21,7 +21,15 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MOMENT_S_MAX = 0.05
 SAMPLE = 5
 MANY_IMAGES = {**EVERYTHING, "images": 40}
-MOMENTS = ("idle", "under load", "while images are written", "at the start", "twice")
+MANY_SAVED = {**EVERYTHING, "save": 40}
+MOMENTS = (
+    "idle",
+    "under load",
+    "while images are written",
+    "while a snapshot is saved",
+    "at the start",
+    "twice",
+)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
@@ -34,7 +42,8 @@ def test_a_signal_ends_it_with_0_and_keeps_what_was_acknowledged(
         workloads = {
             "under load": Workload(model, run.random, name="a"),
             "while images are written": Workload(model, run.random, weights=MANY_IMAGES, name="b"),
-            "twice": Workload(model, run.random, name="c"),
+            "while a snapshot is saved": Workload(model, run.random, weights=MANY_SAVED, name="c"),
+            "twice": Workload(model, run.random, name="d"),
         }
         sidecar = FaultSidecar(tmp_path, "--snapshot-interval-ms", "50")
         for cycle in run.cycles(signals):

@@ -128,6 +128,8 @@ class AckModel:
         self._gone: dict[Key, list[str]] = {}
         self._recent: set[Key] = set()
         self.acks = 0
+        self.saved: set[str] = set()
+        """Names of the saved snapshots that must be there."""
 
     # ---- what happens ----
 
@@ -171,6 +173,11 @@ class AckModel:
                     }
         return found
 
+    def every(self) -> list[Message]:
+        """What is acknowledged to be there, of all resources."""
+        with self._lock:
+            return [m for inside in self._now.resources.values() for m in inside.values()]
+
     def total(self) -> int:
         """Messages that are acknowledged to be there."""
         with self._lock:
@@ -212,6 +219,9 @@ class AckModel:
             self._check_reads(stubs, resource)
         modes = MODES if embedded else (types_pb2.MODE_LEXICAL,)
         self._check_recalls(stubs, _Choice(chance or random.Random(0), sample, modes), checked)
+        names = stubs.admin.ListSnapshots(admin_pb2.ListSnapshotsRequest(), timeout=CALL_TIMEOUT_S)
+        missing = self.saved - {snapshot.name for snapshot in names.snapshots}
+        assert not missing, f"saved snapshots are lost: {sorted(missing)}"
         findings = verified(stubs)
         assert findings == [], findings[:SHOWN_MAX]
         self._base = actual

@@ -59,8 +59,11 @@ EVERYTHING: Weights = {
     "forget_everything": 1,
     "transfer": 4,
     "images": 1,
+    "save": 1,
+    "purge": 1,
 }
-"""Add "save" for saved snapshots and "purge" for forgetting with a purge."""
+SAVED_MAX = 2
+"""Snapshots that one worker keeps."""
 
 
 def is_refusal(error: grpc.RpcError) -> bool:
@@ -231,6 +234,7 @@ class Worker:
         self._scratch = f"scratch{name}"
         self._spoilt: set[tuple[str, str]] = set()
         self._number = 0
+        self._saved: list[str] = []
 
     def step(self, stubs: Stubs) -> bool:
         """One call; False where its outcome is unknown."""
@@ -333,8 +337,18 @@ class Worker:
         return self._called("images", stubs.admin.CreateSnapshot, request) is not None
 
     def _save(self, stubs: Stubs) -> bool:
+        if len(self._saved) >= SAVED_MAX:
+            name = self._saved.pop(0)
+            self._model.saved.discard(name)  # from now on nobody knows
+            deleting = admin_pb2.DeleteSnapshotRequest(name=name)
+            if self._called("delete", stubs.admin.DeleteSnapshot, deleting) is None:
+                return False
         request = admin_pb2.CreateSnapshotRequest()
-        return self._called("save", stubs.admin.CreateSnapshot, request) is not None
+        answer = self._called("save", stubs.admin.CreateSnapshot, request)
+        if isinstance(answer, admin_pb2.CreateSnapshotResponse):
+            self._saved.append(answer.snapshot.name)
+            self._model.saved.add(answer.snapshot.name)
+        return answer is not None
 
     # ---- parts ----
 
