@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import structlog
@@ -406,7 +407,7 @@ class _Making:
         return sum(self._make(batch, until) for batch in _batches(rows))
 
     def _make(self, batch: Sequence[PendingRow], until: float) -> int:
-        made = list(self._threads.map(lambda row: self._record(row, until), batch))
+        made = list(self._threads.map(self._record, batch, repeat(until)))
         pairs = [(row, record) for row, record in zip(batch, made, strict=True) if record]
         stored = self._vectors.put([record for _, record in pairs])
         for (row, _), accepted in zip(pairs, stored, strict=True):
