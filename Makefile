@@ -114,7 +114,9 @@ FAULTS_HOURS ?= 2
 
 .PHONY: faults
 faults: $(VENV)/.dev model
-	FAULTS_HOURS=$(FAULTS_HOURS) $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+	FAULTS_HOURS=$(FAULTS_HOURS) timeout --signal=INT --kill-after=60 \
+		$$($(BIN)/python -c 'print(int($(FAULTS_HOURS) * 3600 + 900))') \
+		$(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory mutations
 
 # More for this one, e.g. MUTATIONS_ARGS='clock' for the faults whose name holds that.

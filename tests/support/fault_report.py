@@ -99,6 +99,7 @@ class FaultReport:
 
 
 REPORT = FaultReport()
+_OUTCOMES = {"Skipped": "skipped", "KeyboardInterrupt": "cut off"}
 
 
 @contextlib.contextmanager
@@ -121,7 +122,7 @@ def seeded(
     try:
         yield run
     except BaseException as error:
-        outcome = "skipped" if type(error).__name__ == "Skipped" else "FAILED"
+        outcome = _OUTCOMES.get(type(error).__name__, "FAILED")
         if outcome == "FAILED":
             error.add_note(_note(run, options))
         raise
