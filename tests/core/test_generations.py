@@ -366,3 +366,19 @@ def test_a_model_that_hangs_at_the_end_does_not_hold_up_indexing(
     held.release.set()
     assert exchanging.reembed()[-1].complete
     assert exchanging.found("u", "late")[0][0] == "late"
+
+
+def test_partitions_that_are_mapped_from_images_are_exchanged_too(tmp_path: Path) -> None:
+    running = Exchanging(tmp_path, FakeEmbedder(64), OtherWords(48), mapped=True).start()
+    budget = CallBudget.of_seconds(WAIT_S)
+    running.add("u", TEXTS)
+    running.engine.create_snapshot(budget)
+    assert is_of(running.found("u", "tea"), TEXTS, "tea", text_vector, 64)
+    assert running.reembed()[-1].complete
+    assert is_of(running.found("u", "tea"), TEXTS, "tea", other_vector, 48)
+    running.wait_until_retired()
+    running.engine.create_snapshot(budget)
+    running.engine.forget("u", ForgetTarget(message_ids=("m1",)))
+    left = {name: text for name, text in TEXTS.items() if name != "m1"}
+    assert is_of(running.found("u", "tea"), left, "tea", other_vector, 48)
+    running.engine.stop()

@@ -78,7 +78,7 @@ class Exchanging:
         embedder: FakeEmbedder,
         following: FakeEmbedder | None = None,
         *,
-        interval_s: float = 3600.0,
+        mapped: bool = False,
     ) -> None:
         self.embedder, self.following = embedder, following
         self.folder = home / "snapshots"
@@ -87,8 +87,8 @@ class Exchanging:
             next_model = ModelIdentity(following.generation, following.index_identity)
         options = StoreOptions(index_identity=embedder.index_identity, next_model=next_model)
         self.store = open_store(home / "data", generation=embedder.generation, options=options)
-        self.snapshots = FileSnapshotStore(self.folder, store_id=self.store.store_id, mapped=False)
-        self._plan = SnapshotPlan(interval_s=interval_s, rows_min=1)
+        self.snapshots = FileSnapshotStore(self.folder, store_id=self.store.store_id, mapped=mapped)
+        self._plan = SnapshotPlan(interval_s=3600.0, rows_min=1, mapped=mapped)
         serves = embedder
         if following is not None and self.store.generation == following.generation:
             serves, following = following, None
@@ -117,7 +117,7 @@ class Exchanging:
         return self.following
 
     def _served(self, vectors: RecordedVectors, embedder: FakeEmbedder) -> ServedModel:
-        form = ImageForm(embedder.generation, embedder.dimensions, CLIP, mapped=False)
+        form = ImageForm(embedder.generation, embedder.dimensions, CLIP, mapped=self._plan.mapped)
         loader = PartitionLoader(vectors, self.snapshots, form)
         index = FaissVectorIndex(embedder.dimensions, loader, scale_clip=CLIP)
         snapshotting = Snapshotting(vectors, self.snapshots, index, embedder.generation, self._plan)
