@@ -96,7 +96,7 @@ SERVING: tuple[Mutation, ...] = (
         f"{CORE}/types/values.py",
         "        if time.monotonic() >= self.deadline:\n",
         "        if time.monotonic() >= self.deadline + 3600:\n",
-        "tests/server/test_errors.py::test_a_deadline_stops_the_work_and_says_so",
+        "tests/core/test_verify_budget.py::test_a_deadline_ends_it_too",
     ),
     # --- what is asked for ---------------------------------------------------------------------
     Mutation(
