@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import grpc
@@ -221,7 +222,8 @@ def exchanged(sidecar: Sidecar, models: Models, texts: dict[str, str]) -> dict[s
             assert answers == sorted(answers, key=["former", "following"].index)
             assert {answers[0], answers[-1]} == {"former", "following"}
     assert [event.complete for event in seen] == [False] * (len(seen) - 1) + [True]
-    assert [event.done for event in seen[:-1]] == sorted(event.done for event in seen[:-1])
+    # Four messages are edited or forgotten, which takes their new vectors too.
+    assert all(after.done >= before.done - 4 for before, after in pairwise(seen))
     assert seen[-1].done == seen[-1].total
     left = {name: text for name, text in (texts | changes).items() if name not in ("m1", "m2")}
     assert seen[-1].total == len(left) + len(still)
