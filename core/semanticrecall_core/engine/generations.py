@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -197,6 +198,8 @@ class Reembedding:
             if not running or self._stopped.is_set():
                 raise UnavailableError("the server is stopping; ask again when it is back")
             yield self._progress(complete=False)
+        with suppress(SemanticRecallError):  # it is complete, whatever has become of the counts
+            self._count()
         yield self._progress(complete=True)
 
     @property
