@@ -16,6 +16,7 @@ import pytest
 
 from semanticrecall.v1 import admin_pb2, recall_pb2, types_pb2
 from semanticrecall_core.types.values import CallBudget, ForgetTarget, ListQuery, Wait
+from support.fault_report import seeded
 from support.running_engine import Running, draft
 from support.wire_memory import (
     ALONE,
@@ -190,12 +191,16 @@ def test_del_2_what_was_accepted_before_a_forget_returned_is_gone(tmp_path: Path
     running.engine.stop()
 
 
-@pytest.mark.parametrize("number", [400, pytest.param(10_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("wanted", [400, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_del_3_ten_times_index_and_delete_takes_no_more_room(
-    start: Start, tmp_path: Path, number: int
+    start: Start, tmp_path: Path, wanted: int
 ) -> None:
     kept = 12
-    with start(tmp_path, purge_interval_ms=0) as local:
+    with (
+        seeded("DEL-3", tmp_path / "data", wanted=wanted) as run,
+        start(tmp_path, purge_interval_ms=0) as local,
+    ):
+        number = run.fitted(wanted, 400, a_second=50)  # of each of ten rounds
         memory = local.sidecar.memory("u")
         memory.learn(conversation((f"stays {i} {SECRET}" for i in range(kept)), prefix="k"))
         sizes: list[tuple[int, int, int]] = []

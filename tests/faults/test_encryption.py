@@ -117,7 +117,7 @@ def test_nothing_of_what_is_kept_is_in_any_byte_without_the_key(
     column: str, tmp_path: Path
 ) -> None:
     with seeded("F29", tmp_path / "data") as run:
-        number = size("F29_CANARIES", column)
+        number = run.fitted(size("F29_CANARIES", column), 200, a_second=20)
         run.count("canaries", number)
         fill_and_search(tmp_path, new_key(tmp_path / "key"), run, number)
 

@@ -36,7 +36,7 @@ def test_no_call_that_fails_loses_or_invents_anything(
     fault_scenarios.SCENARIOS[name].prepare(begun)
     kind = f"{errno.errorcode[code]} {'for good' if sticky else 'once'}"
     with seeded(f"F4 {name}: {kind}", folder) as run:
-        for cycle in run.cycles(CALLS_MAX):
+        for cycle in run.cycles(CALLS_MAX, is_bound=True):
             number = cycle + 1
             last = FOREVER if sticky else number
             fault = Fault(str(folder), Action.FAIL, code, first=number, last=last, syncs=False)
@@ -51,7 +51,7 @@ def test_a_disk_that_takes_half_a_write_is_given_the_rest(tmp_path: Path, name: 
     begun, folder = tmp_path / "begun", tmp_path / "now"
     begun.mkdir()
     with seeded(f"F4 {name}: short writes", folder) as run:
-        for cycle in run.cycles(CALLS_MAX):
+        for cycle in run.cycles(CALLS_MAX, is_bound=True):
             number = cycle + 1
             fault = Fault(
                 str(folder), Action.SHORT, calls=Calls.WRITE, first=number, last=number, syncs=False

@@ -135,7 +135,8 @@ def check_what_stays(sidecar: Sidecar, groups: list[Group]) -> None:
 @pytest.mark.parametrize("column", COLUMNS)
 def test_nothing_of_what_was_forgotten_is_in_any_byte(column: str, tmp_path: Path) -> None:
     with seeded("F30", tmp_path / "data") as run:
-        number = size("F30_CANARIES", column) // len(WAYS)
+        wanted = run.fitted(size("F30_CANARIES", column), 200, a_second=20)
+        number = wanted // len(WAYS)
         flock = Flock(run.seed)
         groups = [group_of(way, number, flock) for way in WAYS]
         world = World(tmp_path)

@@ -47,7 +47,7 @@ def _killed_at_every(name: str, begun: Path, action: Action, run: FaultRun) -> i
     folder = run.directory
     assert folder is not None
     calls = Calls.WRITE if action is Action.TEAR else Calls.ALL
-    for met in run.cycles(CALLS_MAX):
+    for met in run.cycles(CALLS_MAX, is_bound=True):
         assert met < CALLS_MAX - 1, "it never comes to its end"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(begun, folder)
@@ -68,7 +68,7 @@ def test_killed_at_every_call_of_a_saved_snapshot_and_a_purge_a_sidecar_has_whol
     tmp_path: Path,
 ) -> None:
     with seeded("F2 kill at every call: save and purge", tmp_path / "now") as run:
-        for number in run.cycles(CALLS_MAX):
+        for number in run.cycles(CALLS_MAX, is_bound=True):
             home = tmp_path / "now"
             shutil.rmtree(home, ignore_errors=True)
             home.mkdir()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import resource
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from support.fault_conditions import address_space_bytes
+from support.fault_conditions import address_space_bytes, join_group, memory_group
 from support.fault_model import AckModel
 from support.fault_report import FaultRun, seeded
 from support.fault_sidecar import FaultSidecar
@@ -19,6 +20,8 @@ EXTRA_KIB_MAX = 96 << 10
 ANSWERS = 12
 PAYLOAD_BYTES = 900_000
 CALL_TIMEOUT_S = 1.0
+GROUP_BYTES_MAX = 32 << 20
+GROUP_ANSWERS = 15
 ENDS = {1: "with an error", -signal.SIGABRT: "by abort", -signal.SIGSEGV: "by a fault of memory"}
 """A server that has failed says so; native libraries that get no memory end the process."""
 
@@ -68,3 +71,36 @@ def _loaded_with(
     sidecar.start()
     model.check(sidecar.stubs, chance=run.random, sample=5)
     assert sidecar.stop() == 0
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_whoever_is_killed_for_want_of_memory_loses_nothing_acknowledged(
+    tmp_path: Path, column: str
+) -> None:
+    limits = max(2, size("F9_MEMORY_LIMITS", column) // 5)
+    with memory_group() as group, seeded("F9 killed by the kernel", tmp_path) as run:
+        model = AckModel()
+        sidecar = FaultSidecar(tmp_path, prepare=partial(join_group, str(group.directory)))
+        for number in run.cycles(limits):
+            group.limit(None)
+            sidecar.start()
+            workload = Workload(
+                model, run.random, name=f"g{number}x", payload_bytes_max=PAYLOAD_BYTES, goes_on=True
+            )
+            workload.begin(sidecar.stubs)
+            workload.wait_for_answers(GROUP_ANSWERS)
+            group.limit_to_more((GROUP_BYTES_MAX * number // limits) + (1 << 20))
+            workload.wait_for_answers(3 * GROUP_ANSWERS)
+            workload.end()
+            group.limit(None)
+            if sidecar.is_running():
+                run.count("served on")
+                assert sidecar.stop() == 0
+            else:
+                assert sidecar.wait() == -signal.SIGKILL, sidecar.said[-5:]
+                run.count("killed")
+            sidecar.start()
+            model.check(sidecar.stubs, chance=run.random, sample=5)
+            sidecar.kill()
+        run.count("acknowledged", model.acks)
+        assert run.counts["killed"] > 0, "no limit was too small"

@@ -1,11 +1,14 @@
 """F12. SIGTERM, SIGINT and SIGHUP at any moment: exit 0, and what was acknowledged is kept.
 
-As process 1 and while the model loads: tests/server/test_lifecycle_guards.py.
+While the model loads: tests/server/test_lifecycle_guards.py.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -72,3 +75,44 @@ def _end(sidecar: FaultSidecar, moment: str, workload: Workload | None, run: Fau
     assert sidecar.wait() == 0, f"{signal.Signals(number).name} {moment}"
     if workload is not None:
         workload.end()
+
+
+OWN_PROCESS_1 = ("unshare", "--pid", "--fork", "--kill-child")
+
+
+@pytest.mark.parametrize("moment", ["idle", "under load", "while a snapshot is saved"])
+def test_as_process_1_a_signal_ends_it_too(tmp_path: Path, moment: str) -> None:
+    """The kernel drops signals to process 1 that have no handler."""
+    require_namespaces()
+    weights = {"under load": EVERYTHING, "while a snapshot is saved": MANY_SAVED}.get(moment)
+    with seeded(f"F12 process 1, {moment}", tmp_path) as run:
+        model = AckModel()
+        workload = Workload(model, run.random, weights=weights) if weights else None
+        number = run.random.choice(STOPPING)
+        with FaultSidecar(tmp_path, prefix=OWN_PROCESS_1) as sidecar:
+            if workload is not None:
+                workload.begin(sidecar.stubs)
+                workload.wait_for_acks(20)
+            children = Path(f"/proc/{sidecar.pid}/task/{sidecar.pid}/children").read_text()
+            assert "\nNSpid:\t" + children.strip() + "\t1\n" in status_of(int(children))
+            os.kill(int(children), number)
+            assert sidecar.wait() == 0, (signal.Signals(number).name, sidecar.said[-20:])
+        if workload is not None:
+            workload.end()
+        with FaultSidecar(tmp_path) as again:
+            model.check(again.stubs)
+        run.count("acknowledged", model.acks)
+
+
+def status_of(pid: int) -> str:
+    """What the kernel says of a process, seen from here."""
+    return Path(f"/proc/{pid}/status").read_text()
+
+
+def require_namespaces() -> None:
+    """Skip where no process can be the first of a namespace."""
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare (of util-linux)")
+    done = subprocess.run([*OWN_PROCESS_1, "true"], capture_output=True, check=False, text=True)
+    if done.returncode:
+        pytest.skip(f"no process namespace can be made: {done.stderr.strip()[:100]}")

@@ -84,7 +84,7 @@ def test_no_operation_shows_or_counts_anything_of_another_resource(
         driver = Driver(world, pool)
         world.start()
         try:
-            for cycle in run.cycles(calls):  # of many calls each
+            for cycle in run.cycles(calls, is_bound=True):  # of many calls each
                 driver.round()
                 if cycle % ROUNDS_OF_A_LIFE == ROUNDS_OF_A_LIFE - 1:
                     driver.save()
@@ -94,4 +94,4 @@ def test_no_operation_shows_or_counts_anything_of_another_resource(
                     break
         finally:
             world.stop()
-            run.count("calls", world.calls)
+            run.achieved(world.calls, calls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -13,6 +14,7 @@ from support.fault_calls import Fault
 from support.fault_forking import forking
 
 CHILD_TIMEOUT_S = 60.0
+Script = Callable[[str, Path, fault_scenarios.Tell, Callable[[], object]], None]
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,18 @@ class Ended:
 
 def run_with(name: str, folder: Path, fault: Fault | None) -> Ended:
     """Run a scenario in a process of its own."""
+    return _ended(fault_scenarios.run, name, folder, fault)
+
+
+def recover_with(name: str, folder: Path, fault: Fault | None) -> Ended:
+    """Only open the store that a scenario left, in a process of its own."""
+    return _ended(fault_scenarios.recover, name, folder, fault)
+
+
+def _ended(script: Script, name: str, folder: Path, fault: Fault | None) -> Ended:
     context = forking()
     heard, said = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(said, name, folder, fault), daemon=True)
+    process = context.Process(target=_child, args=(said, script, name, folder, fault), daemon=True)
     process.start()
     said.close()
     events: list[tuple[str, Any]] = []
@@ -55,12 +66,12 @@ def run_with(name: str, folder: Path, fault: Fault | None) -> Ended:
     return Ended(status, told, counts.get("counted", 0), counts.get("met", 0))
 
 
-def _child(said: Connection, name: str, folder: Path, fault: Fault | None) -> None:
+def _child(said: Connection, script: Script, name: str, folder: Path, fault: Fault | None) -> None:
     if fault is not None:
         fault_calls.arm(fault)
     try:
         mend = (lambda: None) if fault is None else fault_calls.disarm
-        fault_scenarios.run(name, folder, said.send, mend)
+        script(name, folder, said.send, mend)
         if fault is not None:
             said.send(("counted", fault_calls.counted()))
             said.send(("met", fault_calls.met()))

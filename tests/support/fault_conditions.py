@@ -105,27 +105,79 @@ def _mount(*arguments: str) -> None:
         pytest.skip(f"cannot mount: {done.stderr.strip()[:100]}")
 
 
+GROUPS = Path("/sys/fs/cgroup")
+
+
 @contextlib.contextmanager
 def cpu_group(quota: float) -> Iterator[Path]:
     """A control group that may use so many cores; skips where none can be made."""
     period_us = 100_000
-    name = f"semanticrecall-faults-{os.getpid()}"
-    root = Path("/sys/fs/cgroup")
-    version_1 = (root / "cpu" / "cpu.cfs_quota_us").exists()
-    group = (root / "cpu" if version_1 else root) / name
+    with _group("cpu", "cpu.cfs_quota_us", "cpu.max") as (group, is_version_1):
+        try:
+            if is_version_1:
+                (group / "cpu.cfs_period_us").write_text(str(period_us))
+                (group / "cpu.cfs_quota_us").write_text(str(int(quota * period_us)))
+            else:
+                (group / "cpu.max").write_text(f"{int(quota * period_us)} {period_us}")
+        except OSError as error:
+            pytest.skip(f"a control group's CPU cannot be limited: {error.strerror}")
+        yield group
+
+
+class MemoryGroup:
+    """A control group whose memory can be limited while somebody is in it."""
+
+    _TRIES_MAX = 100
+
+    def __init__(self, directory: Path, is_version_1: bool) -> None:
+        self.directory = directory
+        self._none = "-1" if is_version_1 else "max"
+        names = ("limit_in_bytes", "usage_in_bytes") if is_version_1 else ("max", "current")
+        self._limit, self._used = (directory / f"memory.{name}" for name in names)
+
+    def used_bytes(self) -> int:
+        """What its members have."""
+        return int(self._used.read_text())
+
+    def limit_to_more(self, extra_bytes: int) -> None:
+        """So much more than its members have now, however fast they grow meanwhile."""
+        for _ in range(self._TRIES_MAX):
+            with contextlib.suppress(OSError):  # it is more by now
+                self.limit(self.used_bytes() + extra_bytes)
+                return
+        raise AssertionError("its members grow faster than they can be limited")
+
+    def limit(self, size_bytes: int | None) -> None:
+        """From now on; who needs more is killed by the kernel. None is no limit."""
+        self._limit.write_text(self._none if size_bytes is None else str(size_bytes))
+
+
+@contextlib.contextmanager
+def memory_group() -> Iterator[MemoryGroup]:
+    """A control group for memory; skips where none can be made."""
+    names = ("memory.limit_in_bytes", "memory.max")
+    with _group("memory", *names) as (directory, is_version_1):
+        group = MemoryGroup(directory, is_version_1)
+        try:
+            group.limit(None)
+        except OSError as error:
+            pytest.skip(f"a control group's memory cannot be limited: {error.strerror}")
+        yield group
+
+
+@contextlib.contextmanager
+def _group(controller: str, in_version_1: str, in_version_2: str) -> Iterator[tuple[Path, bool]]:
+    """A group of a controller, and whether it is one of version 1."""
+    is_version_1 = (GROUPS / controller / in_version_1).exists()
+    group = GROUPS / (controller if is_version_1 else ".") / f"semanticrecall-faults-{os.getpid()}"
     try:
         group.mkdir()
-        if version_1:
-            (group / "cpu.cfs_period_us").write_text(str(period_us))
-            (group / "cpu.cfs_quota_us").write_text(str(int(quota * period_us)))
-        else:
-            (group / "cpu.max").write_text(f"{int(quota * period_us)} {period_us}")
     except OSError as error:
-        with contextlib.suppress(OSError):
-            group.rmdir()
-        pytest.skip(f"no control group for the CPU can be made: {os.strerror(error.errno or 0)}")
+        pytest.skip(f"no control group can be made below {GROUPS}: {error.strerror}")
     try:
-        yield group
+        if not is_version_1 and not (group / in_version_2).exists():
+            pytest.skip(f"control groups have no {in_version_2} here")
+        yield group, is_version_1
     finally:
         group.rmdir()
 

@@ -31,6 +31,7 @@ Effects = Mapping[Key, Message | None]
 
 CALL_TIMEOUT_S = 60.0
 CALLS_AT_ONCE = 64
+REFUSED_MAX = 5
 PAGE = 1_000
 ANSWER_BYTES = 2 << 20
 UNKNOWN_MAX = 12
@@ -453,15 +454,30 @@ def is_there(stubs: Stubs, key: Key) -> bool:
 def recalled(
     stubs: Stubs, requests: Sequence[recall_pb2.RecallRequest]
 ) -> list[recall_pb2.RecallResponse]:
-    """Answers in order; many calls at once."""
+    """Answers in order; many calls at once, which a slow server may refuse for want of room."""
     answers: list[Any] = []
     for start in range(0, len(requests), CALLS_AT_ONCE):
         calls = [
             stubs.recall.Recall.future(request, timeout=CALL_TIMEOUT_S)
             for request in requests[start : start + CALLS_AT_ONCE]
         ]
-        answers += [call.result() for call in calls]
+        answers += [
+            _answered(stubs, request, call)
+            for request, call in zip(requests[start : start + CALLS_AT_ONCE], calls, strict=True)
+        ]
     return answers
+
+
+def _answered(stubs: Stubs, request: recall_pb2.RecallRequest, call: Any) -> Any:
+    """What comes of a call; a refused one is made again, when those before it have ended."""
+    for _ in range(REFUSED_MAX):
+        try:
+            return call.result()
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+        call = stubs.recall.Recall.future(request, timeout=CALL_TIMEOUT_S)
+    return call.result()
 
 
 def verified(stubs: Stubs) -> list[str]:

@@ -7,8 +7,9 @@
             run.count("kills")
 
 A failure inside names seed, commit and options, and where the data directory was copied to:
-FAULTS_KEEP, or a folder of the system's temporary one. FAULTS_SEED replays a seed. The counts of
-all runs are printed at the end, and written as JSON to the file that FAULTS_REPORT names.
+FAULTS_KEEP, or a folder of the system's temporary one. FAULTS_SEED replays a seed. What all runs
+did is printed as a table at the end, with how much of what was wanted, and written as JSON to the
+file that FAULTS_REPORT names, anew after each run: it is there whatever ends the process.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
+T = TypeVar("T")
 
 
 class FaultRun:
@@ -36,6 +39,9 @@ class FaultRun:
         seed: what replays it.
         random: the only source of chance.
         counts: what was done, in words.
+        done: cycles, or what else was wanted.
+        wanted: how many of them; None where only the end of the loop tells.
+        is_cut: the time was over before that.
     """
 
     def __init__(self, fault: str, seed: int, directory: Path | None, ends_at: float) -> None:
@@ -44,26 +50,83 @@ class FaultRun:
         self.random = random.Random(seed)
         self.directory = directory
         self.counts: Counter[str] = Counter()
+        self.done = 0
+        self.wanted: int | None = 0
+        self.is_cut = False
         self._ends_at = ends_at
 
     def count(self, what: str, number: int = 1) -> None:
         """Add to the counts of the report."""
         self.counts[what] += number
 
-    def cycles(self, number: int) -> Iterator[int]:
-        """0, 1, ... number - 1, or fewer where the time of this test is over before."""
-        for cycle in range(number):
-            if time.monotonic() > self._ends_at:
-                self.count("cycles left out for want of time", number - cycle)
+    @property
+    def left_s(self) -> float:
+        """Seconds that this test has; infinite but in `make faults`."""
+        return max(0.0, self._ends_at - time.monotonic())
+
+    def is_over(self) -> bool:
+        """Whether the time of this test is over; then the report says that it was cut."""
+        self.is_cut = self.is_cut or time.monotonic() > self._ends_at
+        return self.is_cut
+
+    def cycles(self, number: int, *, is_bound: bool = False) -> Iterator[int]:
+        """0, 1, ... number - 1, or fewer where the time of this test is over before.
+
+        Args:
+            number: of cycles.
+            is_bound: that many must never come: the caller leaves the loop before.
+        """
+        for cycle in self.batches(range(number), 1, is_bound=is_bound):
+            yield cycle[0]
+
+    def batches(
+        self, items: Sequence[T], of: int, *, is_bound: bool = False
+    ) -> Iterator[Sequence[T]]:
+        """The items in parts, or fewer where the time of this test is over before.
+
+        Args:
+            items: all of them.
+            of: items in a part.
+            is_bound: see `cycles`.
+        """
+        if is_bound:
+            self.wanted = None
+        elif self.wanted is not None:
+            self.wanted += len(items)
+        for start in range(0, len(items), of):
+            if self.is_over():
                 return
-            yield cycle
+            part = items[start : start + of]
+            yield part
+            self.done += len(part)
+
+    def achieved(self, done: int, wanted: int) -> None:
+        """What a loop did that counts something else than its cycles."""
+        self.done, self.wanted = done, wanted
+
+    def fitted(self, number: int, least: int, *, a_second: float) -> int:
+        """What can be done in one go in the time of this test: the number, or less.
+
+        Args:
+            number: wanted.
+            least: done in any case.
+            a_second: how many a slow machine does.
+        """
+        fits = number if self.left_s == float("inf") else int(self.left_s * a_second)
+        found = min(number, max(least, fits))
+        assert self.wanted is not None
+        self.wanted += number
+        self.done += found
+        self.is_cut = self.is_cut or found < number
+        return found
 
 
 class FaultReport:
     """The counts of all runs of this process, and the time that each test has."""
 
     def __init__(self) -> None:
-        self.runs: list[dict[str, object]] = []
+        self.runs: list[dict[str, Any]] = []
+        self.tests: dict[str, str] = {}
         self.test_ends_at = float("inf")
 
     def add(self, run: FaultRun, options: dict[str, object], seconds: float, outcome: str) -> None:
@@ -74,28 +137,51 @@ class FaultReport:
                 "outcome": outcome,
                 "seed": run.seed,
                 "options": {name: str(value) for name, value in options.items()},
+                "done": run.done,
+                "wanted": run.wanted,
+                "cut": run.is_cut,
                 "counts": dict(run.counts),
                 "seconds": round(seconds, 1),
             }
         )
 
-    def lines(self) -> list[str]:
-        """One line a run."""
-        found = []
-        for run in self.runs:
-            counts = run["counts"]
-            assert isinstance(counts, dict)
-            said = ", ".join(f"{number:,} {what}" for what, number in counts.items())
-            found.append(
-                f"{run['fault']}: {run['outcome']}: {said or 'nothing counted'}"
-                f" ({run['seconds']} s, seed {run['seed']})"
-            )
-        return found
+    def content(self) -> dict[str, Any]:
+        """All of it, and the commit."""
+        return {"commit": commit(), "runs": self.runs, "tests": self.tests}
 
     def write(self, path: Path) -> None:
-        """All of it as JSON."""
-        content = {"commit": commit(), "runs": self.runs}
-        path.write_text(json.dumps(content, indent=1) + "\n")
+        """All of it as JSON; whoever reads it finds the last one or this one."""
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text(json.dumps(self.content(), indent=1) + "\n")
+        partial.replace(path)
+
+    def write_where_told(self) -> None:
+        """To the file that FAULTS_REPORT names."""
+        path = os.environ.get("FAULTS_REPORT")
+        if path:
+            self.write(Path(path))
+
+
+def table(content: dict[str, Any]) -> list[str]:
+    """What `FaultReport.content` says, in lines for people."""
+    rows = [("fault", "outcome", "done of wanted", "s", "seed", "counts")]
+    for run in content["runs"]:
+        counts = ", ".join(f"{number:,} {what}" for what, number in run["counts"].items())
+        begin = (run["fault"], run["outcome"], _share(run))
+        rows.append((*begin, str(run["seconds"]), str(run["seed"]), counts))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    found = [f"commit {content['commit']}"]
+    found += ["  ".join([*map(str.ljust, row[:5], widths), row[5]]).rstrip() for row in rows]
+    found += [f"{outcome}: {name}" for name, outcome in content["tests"].items()]
+    return found
+
+
+def _share(run: dict[str, Any]) -> str:
+    if run["wanted"] is None:
+        return f"{run['done']:,} {'of more' if run['cut'] else 'of as many'}"
+    if not run["wanted"]:
+        return "all" if run["outcome"] == "passed" else "-"
+    return f"{run['done']:,} of {run['wanted']:,}"
 
 
 REPORT = FaultReport()
@@ -128,6 +214,7 @@ def seeded(
         raise
     finally:
         REPORT.add(run, options, time.monotonic() - began, outcome)
+        REPORT.write_where_told()
 
 
 def _note(run: FaultRun, options: dict[str, object]) -> str:

@@ -99,6 +99,16 @@ def run(name: str, folder: Path, tell: Tell, mend: Callable[[], object] = lambda
     scenario.close(store)
 
 
+def recover(name: str, folder: Path, tell: Tell, mend: Callable[[], object]) -> None:
+    """Open what a killed process left, and close it when the fault is over."""
+    scenario = SCENARIOS[name]
+    store = opened(scenario, folder, tell)
+    mend()
+    if store is not None:
+        tell(("end", None))
+        scenario.close(store)
+
+
 def opened(scenario: Scenario, folder: Path, tell: Tell) -> Any:
     """The store, at the second attempt if need be; None where that fails too."""
     for _ in range(2):

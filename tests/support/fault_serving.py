@@ -77,4 +77,5 @@ def serve_forked(stderr: Connection, arguments: Sequence[str], prepare: Prepare 
 
 
 if __name__ == "__main__":
-    sys.exit(served(sys.argv[1:]))
+    real = default_parts() if os.environ.get("FAULTS_REAL_MODEL") else None
+    sys.exit(served(sys.argv[1:], real))

@@ -22,7 +22,7 @@ _SIZES: dict[str, tuple[int, int]] = {
     "F1_KILLS": (50, 1_000),
     "F2_SCENARIOS": (1, 5),
     "F3_POWER_CUTS": (20, 300),
-    "F4_ERRNOS": (1, 6),
+    "F4_CRASHES": (1, 20),
     "F5_DISK_SIZES": (1, 64),
     "F6_DAMAGES_PER_FILE": (200, 2_000),
     "F7_LOST_TAILS": (50, 500),

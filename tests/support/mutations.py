@@ -5,13 +5,17 @@ mutation after the other: applies it, runs its test, which must fail by an asser
 and puts the file back. Nothing is written into the tree, unless `--write` asks for the list in
 docs/mutations.md. Exits with 1 where a mutation survives.
 
-    cd tests && python -m support.mutations [NAME ...] [--write]
+With `--seconds-max` it tries as many as there is time for, in an order by chance.
+
+    cd tests && python -m support.mutations [NAME ...] [--write] [--seconds-max=S] [--report=FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -31,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "mutations.md"
 COPIED = ("core", "server", "clients", "tests", "benchmarks", "proto", "docs", ".ci")
 TEST_SECONDS_MAX = 120
+SECONDS_EACH = 8  # twice its test: before anything is broken, and broken
 OLDEST = 1_000_000_000
 PATHS = ("core", "server", "clients/python")
 # What a broken import raises; a test that ends with it, or never ends, has not seen the fault.
@@ -180,14 +185,16 @@ def baseline(copy: Copy, mutations: Sequence[Mutation]) -> bool:
     return False
 
 
-def run_all(mutations: Sequence[Mutation]) -> dict[str, Outcome]:
-    """Apply each and run its test; prints a line for each."""
+def run_all(mutations: Sequence[Mutation], *, ends_at: float = float("inf")) -> dict[str, Outcome]:
+    """Apply each and run its test, until the time is over; prints a line for each."""
     with tempfile.TemporaryDirectory(prefix="semanticrecall-mutations-") as directory:
         copy = Copy(Path(directory))
         if not baseline(copy, mutations):
             return {}
         outcomes: dict[str, Outcome] = {}
         for mutation in mutations:
+            if time.monotonic() > ends_at:
+                break
             with copy.broken(mutation):
                 outcomes[mutation.name] = outcome = copy.run([mutation.test])
             mark = "caught  " if outcome.caught else "SURVIVED"
@@ -206,16 +213,28 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Does the suite see seeded faults?")
     parser.add_argument("names", nargs="*", help="only those whose name holds one of these")
     parser.add_argument("--write", action="store_true", help="write docs/mutations.md")
+    parser.add_argument("--seconds-max", type=float, default=float("inf"))
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--report", type=Path, help="write what was found as JSON")
     chosen = parser.parse_args(arguments)
+    ends_at = time.monotonic() + chosen.seconds_max
     wanted = [
         m for m in MUTATIONS if not chosen.names or any(name in m.name for name in chosen.names)
     ]
-    outcomes = run_all(wanted)
+    tried = wanted
+    if chosen.seconds_max < float("inf"):
+        number = min(len(wanted), max(1, int(chosen.seconds_max / SECONDS_EACH)))
+        tried = random.Random(chosen.seed).sample(wanted, number)
+    outcomes = run_all(tried, ends_at=ends_at)
+    if chosen.report:
+        found = [{"name": n, "caught": o.caught, "told": o.told} for n, o in outcomes.items()]
+        content = {"seed": chosen.seed, "wanted": len(wanted), "outcomes": found}
+        chosen.report.write_text(json.dumps(content), "utf-8")
     survived = [name for name, outcome in outcomes.items() if not outcome.caught]
-    print(f"{len(outcomes) - len(survived)} of {len(wanted)} faults caught")
+    print(f"{len(outcomes) - len(survived)} caught of {len(outcomes)} tried, of {len(wanted)}")
     if not outcomes or survived:
         return 1
-    if chosen.write:
+    if chosen.write and len(outcomes) == len(wanted):
         DOCUMENT.write_text(document(MUTATIONS), "utf-8")
     return 0
 
