@@ -12,7 +12,9 @@ made from it:
   SNAPSHOT_DAMAGED    a saved snapshot is not what its manifest says. Nothing can mend it.
 
 What changes while it is read is looked at once more, and reported only if it still differs in the
-same way. Nothing is changed unless a repair is asked for. A repair mends stage by stage, so that
+same way. Between the two looks the indexes are told of all that was on record at the first one, so
+that a change on its way to them is never taken for damage, however many there are. Nothing is
+changed unless a repair is asked for. A repair mends stage by stage, so that
 one that is killed has mended a part, and ends with recalls of stored messages by their own text.
 """
 
@@ -31,6 +33,7 @@ import structlog
 
 from semanticrecall_core.types.errors import (
     CorruptDataError,
+    FailedPreconditionError,
     NotFoundError,
     SemanticRecallError,
 )
@@ -53,11 +56,12 @@ PROGRESS_SECONDS = 0.5
 """Progress is told as often at most."""
 
 SELF_TEST_MESSAGES = 100
-SECOND_LOOK_SECONDS = 0.1
-"""How long a change that was met half done is given to be done: an image goes after its rows."""
+IMAGE_LOOKS_SECONDS = (0.1, 0.2, 0.4, 0.8)
+"""Pauses before further looks at an image: it goes a while after the rows that it holds."""
 
 MENDED_AT_ONCE = 256
 _FILE_KINDS = frozenset({"DATABASE_CORRUPT", "PAGE_DAMAGED"})
+_DIMENSIONS = "VECTOR_DIMENSIONS"
 _SELF_TEST_COSINE = 0.999
 _log = structlog.get_logger(__name__)
 
@@ -111,7 +115,7 @@ class Verification:
     """The use case Verify. Thread-safe; repairs go one at a time."""
 
     def __init__(self, store: MessageStore, parts: Callable[[], VerifiedParts]) -> None:
-        """`parts`: those that serve now; asked once for each call."""
+        """`parts`: those that serve now; asked at each look: another model may come meanwhile."""
         self._store = store
         self._parts = parts
         self._repairing = threading.Lock()
@@ -122,10 +126,10 @@ class Verification:
         """Findings and progress as they come, then the report. See Engine.verify."""
         budget = budget or CallBudget(float("inf"))
         if not repair:
-            yield from _Run(self._store, self._parts(), resource_id, budget, repair=False)()
+            yield from _Run(self._store, self._parts, resource_id, budget, repair=False)()
             return
         with self._repairing:
-            run = _Run(self._store, self._parts(), resource_id, budget, repair=True)
+            run = _Run(self._store, self._parts, resource_id, budget, repair=True)
             yield from run()
 
 
@@ -135,14 +139,15 @@ class _Run:
     def __init__(
         self,
         store: MessageStore,
-        parts: VerifiedParts,
+        parts: Callable[[], VerifiedParts],
         resource_id: str | None,
         budget: CallBudget,
         *,
         repair: bool,
     ) -> None:
         self._store = store
-        self._parts = parts
+        self._serving = parts
+        self._dimensions = parts().dimensions
         self._resource_id = resource_id
         self._budget = budget
         self._repair = repair
@@ -152,6 +157,10 @@ class _Run:
         self._self_test_failures = 0
         self._told = time.monotonic()
         self._file_mended: bool | None = None
+
+    @property
+    def _parts(self) -> VerifiedParts:
+        return self._serving()
 
     def __call__(self) -> Iterator[VerifyEvent]:
         stages = [self._record(), self._partitions(), self._images(), self._saved()]
@@ -203,7 +212,7 @@ class _Run:
 
     def _record(self) -> Iterator[Event]:
         waiting: list[RecordDamage] = []
-        events = self._store.care.examine(self._resource_id, self._budget, self._parts.dimensions)
+        events = self._store.care.examine(self._resource_id, self._budget, self._dimensions)
         for event in events:
             if isinstance(event, RecordDamage):
                 waiting.append(event)
@@ -217,6 +226,10 @@ class _Run:
 
     def _mended(self, damages: list[RecordDamage]) -> Iterator[Finding]:
         """The findings, mended first where that is asked for."""
+        if any(damage.finding.kind == _DIMENSIONS for damage in damages):
+            self._store.care.caught_up(self._budget)
+            if self._parts.dimensions != self._dimensions:  # of the model that served before
+                damages = [d for d in damages if d.finding.kind != _DIMENSIONS]
         if not self._repair:
             yield from (damage.finding for damage in damages)
             return
@@ -277,11 +290,24 @@ class _Run:
                 ("PARTITION_DIFFERS", self._vectors_that_differ),
                 ("WORDS_DIFFER", self._words_that_differ),
             )
-            for seq in _still_differing(partial(look, resource_id))
+            for seq in self._still_differing(partial(look, resource_id))
         ]
         if findings and self._repair:
             self._store.care.drop_resource(resource_id)
         yield from findings
+
+    def _still_differing(self, look: Callable[[], set[_Difference]]) -> list[int]:
+        """Messages that differ, and differ in the same way when they are looked at once more.
+
+        A difference names a revision on record or in the index. The index has been told of all
+        that was on record at the first look before the second one: who differs in the same way
+        has not followed.
+        """
+        differing = look()
+        if differing:
+            self._store.care.caught_up(self._budget)
+            differing &= look()
+        return sorted({seq for seq, _, _ in differing})
 
     def _vectors_that_differ(self, resource_id: str) -> set[_Difference]:
         record, corrupt = self._store.care.partition(resource_id)
@@ -305,47 +331,53 @@ class _Run:
         images = self._parts.images
         if images is None:
             return
-        total = 0
-        doubtful: list[str] = []
+        doubtful: dict[str, set[int]] = {}
         for done, check in enumerate(images.examine(self._resource_id)):
             self._budget.check()
             try:
-                finding = self._image(check)
+                doubtful[check.resource_id] = self._unrecorded(check)
             except CorruptDataError as error:
-                finding = _not_comparable(error, check.resource_id)
-            if finding is not None and finding.kind == "IMAGE_UNRECORDED":
-                doubtful.append(check.resource_id)
-            elif finding is not None:
-                yield finding
-            total = done + 1
-            yield self._progress("images", total, 0)
-        if doubtful:
-            time.sleep(min(SECOND_LOOK_SECONDS, self._budget.remaining()))
-        for resource_id in doubtful:
-            for check in images.examine(resource_id):
-                finding = self._image(check)
-                if finding is not None:
-                    yield finding
+                yield _not_comparable(error, check.resource_id)
+            if check.image is None:
+                where = check.file or "the image does not match its checksum"
+                yield self._bad_image("IMAGE_DAMAGED", check.resource_id, where)
+            yield self._progress("images", done + 1, 0)
+        yield from self._images_unrecorded(doubtful)
 
-    def _image(self, check: ImageCheck) -> Finding | None:
-        images = self._parts.images
-        assert images is not None
+    def _images_unrecorded(self, doubtful: dict[str, set[int]]) -> Iterator[Finding]:
+        """Images that go on holding rows of the same messages, which are not on record."""
+        for pause_s in IMAGE_LOOKS_SECONDS:
+            doubtful = {resource_id: seqs for resource_id, seqs in doubtful.items() if seqs}
+            if not doubtful:
+                return
+            time.sleep(min(pause_s, max(0.0, self._budget.remaining())))
+            self._budget.check()
+            images = self._parts.images
+            assert images is not None
+            for resource_id, seqs in doubtful.items():
+                again = [self._unrecorded(check) for check in images.examine(resource_id)]
+                seqs.intersection_update(set().union(*again))
+        for resource_id, seqs in doubtful.items():
+            if seqs:
+                what = f"rows of {len(seqs)} messages that are not on record"
+                yield self._bad_image("IMAGE_UNRECORDED", resource_id, what)
+
+    def _unrecorded(self, check: ImageCheck) -> set[int]:
+        """Messages of an image that are not on record."""
         if check.image is None:
-            where = check.file or "the image does not match its checksum"
-            found = Finding("IMAGE_DAMAGED", check.resource_id, "", where, repaired=self._repair)
-        else:
-            seqs = np.unique(check.image.rows.seqs)
-            there = self._store.care.seqs_there(check.resource_id, seqs)
-            gone = len(seqs) - len(there)
-            if not gone:
-                return None
-            what = f"rows of {gone} messages that are not on record"
-            found = Finding("IMAGE_UNRECORDED", check.resource_id, "", what, repaired=self._repair)
-        if self._repair and check.resource_id:
-            images.forget(check.resource_id)
-        elif self._repair:
-            images.forget_damaged_files()
-        return found
+            return set()
+        seqs = np.unique(check.image.rows.seqs)
+        there = self._store.care.seqs_there(check.resource_id, seqs)
+        return set(np.setdiff1d(seqs, there, assume_unique=True).tolist())
+
+    def _bad_image(self, kind: str, resource_id: str, what: str) -> Finding:
+        images = self._parts.images
+        if self._repair and images is not None:
+            if resource_id:
+                images.forget(resource_id)
+            else:
+                images.forget_damaged_files()
+        return Finding(kind, resource_id, "", what, repaired=self._repair)
 
     # ---- saved snapshots ----
 
@@ -359,6 +391,9 @@ class _Run:
                 saved.verify(name, self._budget)
             except NotFoundError:
                 continue  # deleted meanwhile
+            except FailedPreconditionError as error:
+                _log.warning("snapshot_not_verified", snapshot=name, reason=error.reason)
+                continue  # a later version made it: it may be sound
             except CorruptDataError as error:
                 yield Finding("SNAPSHOT_DAMAGED", "", "", f"{name}: {error.message}")
             yield self._progress("snapshots", done + 1, len(names))
@@ -408,14 +443,6 @@ def _not_comparable(error: CorruptDataError, resource_id: str) -> Finding:
 
 _Difference = tuple[int, bytes | int | None, bytes | int | None]
 """A message's seq, what the record has of it and what is searched; None for nothing."""
-
-
-def _still_differing(look: Callable[[], set[_Difference]]) -> list[int]:
-    """Messages that differ, and differ in the same way when they are looked at once more."""
-    differing = look()
-    if differing:
-        differing &= look()
-    return sorted({seq for seq, _, _ in differing})
 
 
 def _differences(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -10,7 +11,7 @@ import apsw
 import numpy as np
 import structlog
 
-from ..types.errors import CorruptDataError
+from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
 from ..types.stored_message import StoredMessage
 from ..types.values import CallBudget, PartitionRows
 from ..types.verifying import MendReport, RecordDamage, VerifyProgress
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..types.values import IntColumn
 
 _LOGGED_SEQS_MAX = 100
+_QUEUE_FULL_PAUSE_S = 0.02
 _log = structlog.get_logger(__name__)
 
 
@@ -103,6 +105,17 @@ class SqliteRecordCare:
     def drop_resource(self, resource_id: str) -> None:
         """See RecordCare.drop_resource."""
         self._writer.submit(partial(mending.drop_resource, resource_id))
+
+    def caught_up(self, budget: CallBudget) -> None:
+        """See RecordCare.caught_up."""
+        while True:
+            try:
+                return self._writer.caught_up(budget)
+            except UnavailableError:
+                return None
+            except ResourceExhaustedError:  # too many wait: then once more
+                time.sleep(_QUEUE_FULL_PAUSE_S)
+                budget.check()
 
     def partition(self, resource_id: str) -> tuple[PartitionRows, IntColumn]:
         """See RecordCare.partition."""

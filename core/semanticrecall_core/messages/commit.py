@@ -243,6 +243,14 @@ class GroupCommit:
         if budget is not None:
             budget.check()
         job = _Job(cast("Operation[object]", operation), budget, size_bytes, frees_space)
+        return cast("T", self._answer_of(job))
+
+    def caught_up(self, budget: CallBudget | None = None) -> None:
+        """Return when the listeners were told of every commit up to now. Raises as `submit`."""
+        self._alone(lambda: None, budget)
+
+    def _answer_of(self, job: _Job) -> object:
+        budget = job.budget
         self._enqueue(job)
         timeout = -1.0 if budget is None else min(budget.remaining(), threading.TIMEOUT_MAX)
         if not job.answered.acquire(timeout=timeout):
@@ -251,7 +259,7 @@ class GroupCommit:
             job.answered.acquire()
         if job.error is not None:
             raise job.error
-        return cast("Change[T]", job.change).result
+        return cast("Change[object]", job.change).result
 
     def post(self, operation: Operation[None]) -> None:
         """Queue an operation nobody waits for; dropped where the queue is full or closed."""
@@ -285,14 +293,10 @@ class GroupCommit:
         """
         return self._alone(lambda: self._journal.mend_file(salvage, paused))
 
-    def _alone(self, work: Callable[[], T]) -> T:
-        job = _Job(_no_operation, None, 0, False)
+    def _alone(self, work: Callable[[], T], budget: CallBudget | None = None) -> T:
+        job = _Job(_no_operation, budget, 0, False)
         job.alone = work
-        self._enqueue(job)
-        job.answered.acquire()
-        if job.error is not None:
-            raise job.error
-        return cast("Change[T]", job.change).result
+        return cast("T", self._answer_of(job))
 
     def close(self) -> None:
         """Finish what was accepted, refuse more, end the thread. Safe to call twice."""

@@ -132,6 +132,15 @@ class RecordCare(Protocol):
         """What is in memory of a resource is thrown away; whoever asks next reads the record."""
         ...
 
+    def caught_up(self, budget: CallBudget) -> None:
+        """Return when every listener was told of all that is on record now.
+
+        At once where the store takes no more writes: then no listener is told any more.
+
+        Raises DeadlineExceededError, CancelledError.
+        """
+        ...
+
     def partition(self, resource_id: str) -> tuple[PartitionRows, IntColumn]:
         """The vectors that are searched, as the record has them, and messages with damaged ones.
 
