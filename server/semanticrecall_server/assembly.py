@@ -9,11 +9,10 @@ that probes meet an open port as soon as can be.
 from __future__ import annotations
 
 import gc
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from semanticrecall_core.embedding.cache_file import CacheFileOptions
-from semanticrecall_core.embedding.cache_format import delete_cache_file
 from semanticrecall_core.embedding.scheduler import Scheduling
 from semanticrecall_core.encryption import Purpose
 from semanticrecall_core.messages.directory import DataDirectory
@@ -25,7 +24,7 @@ from .config import Settings
 from .encryption_keys import data_key
 from .lifecycle import Parts
 from .memory_limit import cache_bytes
-from .model_choice import CACHE_FILE, Load, load_models
+from .model_choice import CACHE_FILE, Load, discard_cache_file, load_models
 from .setting_kinds import Memory
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ def _load_model(settings: Settings) -> Embedder:
         settings.model_cache_dir,
         settings.device.value,
         cache_bytes(settings, settings.cache_bytes_max),
-        cache_file=cache_file_of(settings),
         scheduling=_scheduling(settings),
     )
 
@@ -96,16 +94,18 @@ def _scheduling(settings: Settings) -> Scheduling:
     )
 
 
-def cache_file_of(settings: Settings) -> CacheFileOptions:
-    """Where the vector cache of a data directory is kept; the directory is claimed.
+@runtime_checkable
+class KeepsOnDisk(Protocol):
+    """An embedder whose vectors may outlive the process."""
 
-    Without the record beside it, the file is of a record that is gone, and nobody could ask to
-    forget what is in there: it is deleted.
-    """
+    def keep_on_disk(self, file: CacheFileOptions) -> None:
+        """Open or make the file; before the first text is embedded."""
+        ...
+
+
+def cache_file_of(settings: Settings) -> CacheFileOptions:
+    """Where the vector cache of a data directory is kept; the directory is claimed."""
     path = settings.data_dir / CACHE_FILE
-    if not (settings.data_dir / "recall.db").exists():
-        with suppress(OSError):  # then it is found to be of another record, or unusable
-            delete_cache_file(path)
     found = data_key(settings)
     key = None if found is None else found.subkey(Purpose.EMBEDDINGS)
     return CacheFileOptions(path, settings.cache_disk_bytes_max, key=key)
@@ -118,9 +118,16 @@ def _load(settings: Settings, claim: DataDirectory, loads: tuple[Load, Load]) ->
     models = load_models(settings, *loads)
     with ExitStack() as undo:
         undo.callback(models.close)
+        is_new = not claim.database.exists()
         store = open_store(settings, claim, models)
         undo.callback(store.close)
-        engine = make_engine(settings, store, models.chosen(settings, store.generation))
+        chosen = models.chosen(settings, store.generation)
+        # Not earlier: what is there is begun anew for another model, and a start may be refused.
+        if chosen.embedder is models.embedder and isinstance(chosen.embedder, KeepsOnDisk):
+            if is_new:  # vectors of a record that is gone: nobody could ask to forget them
+                discard_cache_file(settings)
+            chosen.embedder.keep_on_disk(cache_file_of(settings))
+        engine = make_engine(settings, store, chosen)
         keep_snapshots(settings, store, engine)
         undo.pop_all()
         undo.callback(engine.stop)

@@ -78,6 +78,6 @@ def load_models(settings: Settings, load: Load, load_next: Load) -> Models:
 
 
 def discard_cache_file(settings: Settings) -> None:
-    """Delete the vector cache of a model that is closed."""
+    """Delete the vector cache of a model that is closed, or of a record that is gone."""
     with suppress(OSError):  # then it is found to be another model's
         delete_cache_file(settings.data_dir / CACHE_FILE)

@@ -11,7 +11,7 @@ import pytest
 from semanticrecall.v1 import admin_pb2, recall_pb2, types_pb2
 from semanticrecall_core.embedding.embedder import OnnxEmbedder
 from semanticrecall_core.types.ports import Embedder
-from semanticrecall_server.assembly import cache_file_of, default_parts
+from semanticrecall_server.assembly import default_parts
 from semanticrecall_server.config import Settings
 from semanticrecall_server.lifecycle import Parts
 from support import tiny_model
@@ -29,7 +29,6 @@ def parts() -> Parts:
             tiny_model.model(),
             device="cpu",
             cache_bytes_max=settings.cache_bytes_max,
-            cache_file=cache_file_of(settings),
         )
 
     return default_parts(load)

@@ -217,8 +217,8 @@ STORAGE: tuple[Mutation, ...] = (
     Mutation(
         "a record takes whichever model comes",
         f"{MESSAGES}/generations.py",
-        "    if recorded is not None and _has_vectors(connection):\n",
-        "    if recorded is None and _has_vectors(connection):\n",
+        " or recorded.generation in of_ours or not _has_vectors(connection):\n",
+        " or recorded.generation or not _has_vectors(connection):\n",
         "tests/core/test_messages_generations.py"
         "::test_another_model_is_refused_where_there_is_something_of_one",
     ),

@@ -95,6 +95,7 @@ class OnnxEmbedder:
         self._flights = SingleFlight[tuple[EmbedRole, CacheKey], CachedVector]()
         self._self_test(model)
         self._scheduler = self._choose_scheduler(spec, scheduling)
+        self._cache_bytes_max = cache_bytes_max
         self._cache = open_vector_cache(
             cache_bytes_max, cache_file, self._generation, self._dimensions
         )
@@ -234,6 +235,16 @@ class OnnxEmbedder:
     def cache_stats(self) -> CacheStats:
         """State of the cache."""
         return self._cache.stats()
+
+    def keep_on_disk(self, file: CacheFileOptions) -> None:
+        """Keep vectors in this file from now on, before the first text is embedded.
+
+        A file of another generation is begun anew: so call it when it is known to be of no use.
+        """
+        self._cache.close()
+        self._cache = open_vector_cache(
+            self._cache_bytes_max, file, self._generation, self._dimensions
+        )
 
     def close(self) -> None:
         """Write to disk what the cache has not written yet. No text is embedded afterwards."""

@@ -51,6 +51,25 @@ def key_of(connection: apsw.Connection, generation: str) -> int | None:
     return None if row is None else cast("int", row[0])
 
 
+def require_model(
+    connection: apsw.Connection, model: ModelIdentity, following: ModelIdentity | None
+) -> None:
+    """Raise what `choose_generation` would; changes nothing, and reads older formats as well."""
+    recorded = _recorded(connection)
+    of_ours = (model.generation, None if following is None else following.generation)
+    if recorded is None or recorded.generation in of_ours or not _has_vectors(connection):
+        return
+    raise _changed(recorded, model, following)
+
+
+def _recorded(connection: apsw.Connection) -> ModelIdentity | None:
+    """The model of the generation that is searched; None where there is none yet."""
+    row = connection.execute(
+        "SELECT * FROM generations WHERE generation_key = (SELECT generation_key FROM record)"
+    ).fetchone()
+    return None if row is None else ModelIdentity(*map(str, row[1:]))
+
+
 def choose_generation(
     connection: apsw.Connection, model: ModelIdentity, following: ModelIdentity | None
 ) -> tuple[int, str]:
@@ -67,19 +86,14 @@ def choose_generation(
     Raises:
         FailedPreconditionError: MODEL_CHANGED: it has vectors of another model.
     """
-    key = served_key(connection)
-    row = connection.execute(
-        "SELECT generation, identity FROM generations WHERE generation_key = ?", (key,)
-    ).fetchone()
-    recorded = None if row is None else ModelIdentity(str(row[0]), str(row[1]))
+    require_model(connection, model, following)
+    key, recorded = served_key(connection), _recorded(connection)
     for asked in (model, following):
         if asked is not None and recorded is not None and asked.generation == recorded.generation:
             _note_identity(connection, key, asked)
             # Earlier versions left vectors of models that were replaced.
             _drop(connection, "generation_key < ?2", key)
             return key, asked.generation
-    if recorded is not None and _has_vectors(connection):
-        raise _changed(recorded, model, following)
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("DELETE FROM generations")
     key = _added(connection, model)

@@ -21,7 +21,7 @@ from ..types.generations import ModelIdentity
 from . import page_checksums
 from .connection import BUSY_TIMEOUT_MS, DatabaseFile, translated, translated_errors
 from .directory import DataDirectory
-from .generations import choose_generation
+from .generations import choose_generation, require_model
 from .high_water_mark import SYNC_INTERVAL_S, HighWaterMark, Mark
 from .salvage import Salvaged, SalvageOf, remove_beside, write_beside
 from .schema import (
@@ -85,11 +85,16 @@ def open_journal(
             raise _loss(last.revision)
         if file.key is None:
             page_checksums.check_header(file.path, PAGE_BYTES)
-        remove_beside(file)
+        has_log = _has_log(file)
         connection = file.open_writer()
         undo.callback(connection.close)
+        # Who is refused leaves a log as it is, with what lies behind a damaged place in it.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(has_log))
         state = ensure_schema(connection, codec)
+        require_model(connection, *models)
         state = _held_against(mark, last, state, accept_loss)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        remove_beside(file)
         older = upgrade(connection)
         if older is not None:
             _log.info("store_format_upgraded", before=older, now=FORMAT)
@@ -106,6 +111,13 @@ def open_journal(
         journal = RecordJournal(directory, file, mark, connection, state)
         undo.pop_all()
         return OpenedJournal(journal, state.store_id, generation)
+
+
+def _has_log(file: DatabaseFile) -> bool:
+    try:
+        return os.stat(f"{file.path}-wal").st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _with_checksums(file: DatabaseFile, connection: apsw.Connection) -> apsw.Connection:
