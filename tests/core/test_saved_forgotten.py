@@ -140,14 +140,14 @@ def test_rewritten_snapshots_hold_no_byte_of_it(world: SavedWorld, empty: SavedW
     needles = [canary.encode(), vector_of(seq).tobytes()]
     assert all(needle in world.path(made).read_bytes() for needle in needles)
     world.forget("u", canary)
-    assert world.snapshots.rewrite(budget()) == (made.name,)
+    assert world.snapshots.rewrite(world.saving, budget()) == (made.name,)
     assert sorted(os.listdir(world.folder / made.name)) == [MANIFEST, DATABASE]
     assert not any(needle in world.path(made).read_bytes() for needle in needles)
     (listed,) = world.snapshots.snapshots()
     assert (listed.name, listed.forgotten, listed.state.messages) == (made.name, 0, len(TEXTS))
     assert listed.state.revision == made.state.revision
     assert world.snapshots.holding() == ()
-    assert world.snapshots.rewrite(budget()) == ()
+    assert world.snapshots.rewrite(world.saving, budget()) == ()
     world.snapshots.verify(made.name, budget())
     assert empty.restore(made.name).messages == len(TEXTS)
 
@@ -159,7 +159,7 @@ def test_snapshots_that_never_held_it_are_left_alone(world: SavedWorld) -> None:
     later = world.create()
     assert later.state.messages == len(TEXTS) - 1
     bytes_before = world.path(later).read_bytes()
-    assert len(world.snapshots.rewrite(budget())) == 1
+    assert len(world.snapshots.rewrite(world.saving, budget())) == 1
     assert world.path(later).read_bytes() == bytes_before
 
 

@@ -151,7 +151,7 @@ class LivesOfAStore(RuleBasedStateMachine):
 
     @rule()
     def rewrite(self) -> None:
-        self.world.snapshots.rewrite(budget())
+        self.world.snapshots.rewrite(self.world.saving, budget())
         for held in self.saved.values():
             for key in [k for k, message in held.items() if message.instance in self.forgotten]:
                 del held[key]

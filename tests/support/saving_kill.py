@@ -85,7 +85,7 @@ def create(home: Path, vfs: str) -> None:
 
 def rewrite(home: Path, vfs: str) -> None:
     world = SavedWorld(home, vfs=vfs)
-    world.snapshots.rewrite(budget())
+    world.snapshots.rewrite(world.saving, budget())
     world.close()
 
 
@@ -136,7 +136,7 @@ def created(home: Path) -> None:
 
 def rewritten(home: Path) -> None:
     world = sound(home, at_least=1)
-    world.snapshots.rewrite(budget())
+    world.snapshots.rewrite(world.saving, budget())
     assert [each.forgotten for each in world.snapshots.snapshots()] == [0]
     files = [path for path in world.folder.rglob("*") if path.is_file()]
     assert not any(CANARY.encode() in path.read_bytes() for path in files)

@@ -83,4 +83,4 @@ class Saving:
 
     def rewrite(self, budget: CallBudget) -> tuple[str, ...]:
         """Write those anew without it; returns their names."""
-        return self._snapshots.rewrite(budget)
+        return self._snapshots.rewrite(self._store, budget)

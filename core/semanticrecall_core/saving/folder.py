@@ -39,6 +39,7 @@ from ..types.errors import (
     NotFoundError,
     ResourceExhaustedError,
     SemanticRecallError,
+    UnavailableError,
 )
 from ..types.saving import (
     ForgottenMessage,
@@ -48,7 +49,7 @@ from ..types.saving import (
     SavedSnapshot,
 )
 from ..types.values import CallBudget
-from . import files, manifest, reading
+from . import files, locking, manifest, reading
 from .ledger import LEDGER, Ledger
 from .manifest import DATABASE, MANIFEST, FileEntry, Manifest
 from .reading import KEY, KEY_BYTES_MAX
@@ -60,6 +61,7 @@ FREE_BYTES_MIN = 16 << 20
 
 _NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-r[0-9]{1,19}-[0-9a-f]{4}")
 _LOCK_STEP_S = 0.1
+_OTHER_KEY = frozenset({"ENCRYPTION_KEY_WRONG", "ENCRYPTION_KEY_MISSING"})
 _log = structlog.get_logger(__name__)
 
 
@@ -108,12 +110,20 @@ class SavedSnapshots:
         """Read a snapshot, compare digests, SQLite's own check, and the checksum of every row.
 
         Raises:
-            NotFoundError: no such name.
+            NotFoundError: no such name, or it was removed meanwhile.
             CorruptDataError: something does not agree.
         """
-        found = self._named(name)
-        reading.verify(self._folder / found.name, found, self._databases, budget)
-        return found.snapshot(self._forgotten_count(found))
+        found: Manifest | None = None
+        while True:
+            before, found = found, None
+            try:
+                found = self._named(name)
+                reading.verify(self._folder / found.name, found, self._databases, budget)
+                return found.snapshot(self._forgotten_count(found))
+            except (CorruptDataError, UnavailableError):
+                self._present(name)
+                if found is None or found == before:
+                    raise  # else it may have been rewritten meanwhile
 
     def holding(self) -> tuple[str, ...]:
         """Names of snapshots whose files hold messages that were forgotten since, sorted."""
@@ -129,6 +139,7 @@ class SavedSnapshots:
             ResourceExhaustedError: DISK_FULL; what was written is removed.
             UnavailableError: the disk failed, or the store is closed.
         """
+        self._make_folder()
         with self._one_at_a_time(budget):
             self._clean()
             self._require_room(store.size_bytes)
@@ -201,6 +212,7 @@ class SavedSnapshots:
         with self._one_at_a_time(budget):
             found = self._named(name)
             store.require_empty()
+            self._complete_ledger(store)
             path = self._folder / found.name
             reading.verify(path, found, self._databases, budget, rows=False)
             left_out = self._forgotten_seqs(found)
@@ -214,8 +226,9 @@ class SavedSnapshots:
         What fails is logged: a disk that is not there keeps nobody from serving.
         """
         try:
-            if self._folder.is_dir():
-                self._clean()
+            with locking.others_kept_out(self._folder, None) as alone:
+                if alone and self._folder.is_dir():
+                    self._clean()
             store.give_up_snapshot()
             self._bring_up_to_date(store.forgotten())
         except SemanticRecallError as error:
@@ -233,26 +246,45 @@ class SavedSnapshots:
             self._make_folder()
             self._ledger.add(listed)
 
-    def rewrite(self, budget: CallBudget) -> tuple[str, ...]:
+    def rewrite(self, store: SavableStore, budget: CallBudget) -> tuple[str, ...]:
         """Write those that hold what was forgotten anew without it; returns their names.
 
+        One that fails does not keep the others from being rewritten. What another store saved
+        under another key is logged and left to that one.
+
         Raises:
+            CorruptDataError: SNAPSHOT_DAMAGED, or the ledger is damaged.
             DeadlineExceededError, CancelledError: some are not rewritten yet.
-            ResourceExhaustedError, UnavailableError, CorruptDataError: the same.
+            ResourceExhaustedError, UnavailableError, FailedPreconditionError: the same.
         """
         rewritten: list[str] = []
+        failures: list[SemanticRecallError] = []
         with self._one_at_a_time(budget):
             if self._folder.is_dir():
                 self._clean()
-            for found in self._manifests():
+            manifests = self._manifests()
+            if manifests:
+                self._complete_ledger(store)
+            for found in manifests:
                 seqs = self._forgotten_seqs(found)
-                path = self._folder / found.name
-                if seqs and self._databases.count_of(path / DATABASE, seqs):
-                    self._rewrite(found, seqs, budget)
-                    rewritten.append(found.name)
+                try:
+                    if seqs and self._holds(found, seqs):
+                        self._rewrite(found, seqs, budget)
+                        rewritten.append(found.name)
+                except SemanticRecallError as error:
+                    budget.check()
+                    _log.error("snapshot_not_rewritten", snapshot=found.name, reason=error.reason)
+                    foreign = found.state.store_id != store.store_id
+                    if not (foreign and error.reason in _OTHER_KEY):
+                        failures.append(_told_which(found.name, error))
         if rewritten:
             _log.info("snapshots_rewritten", snapshots=len(rewritten))
+        if failures:
+            raise failures[0]
         return tuple(rewritten)
+
+    def _holds(self, found: Manifest, seqs: list[int]) -> bool:
+        return self._databases.count_of(self._folder / found.name / DATABASE, seqs) > 0
 
     def _rewrite(self, found: Manifest, seqs: list[int], budget: CallBudget) -> None:
         folder = self._folder / found.name
@@ -271,6 +303,10 @@ class SavedSnapshots:
             raise
         with self._swapping:
             _go_on_rewriting(folder)
+
+    def _complete_ledger(self, store: SavableStore) -> None:
+        """It may be gone, or another, since the start: disks come late, people tidy up."""
+        self._bring_up_to_date(store.forgotten())
 
     def _bring_up_to_date(self, messages: Sequence[ForgottenMessage]) -> None:
         """Add what the ledger lacks."""
@@ -360,7 +396,7 @@ class SavedSnapshots:
         with files.translated_errors():
             for name in os.listdir(self._folder):
                 path = self._folder / name
-                if name.endswith(PARTIAL) and not _is_held(path):
+                if name.endswith(PARTIAL) and not locking.is_held(path):
                     files.remove_folder(path)
                     _log.warning("snapshot_leftover_removed")
                 elif _is_snapshot(path):
@@ -386,10 +422,21 @@ class SavedSnapshots:
         while not self._working.acquire(timeout=min(_LOCK_STEP_S, budget.remaining())):
             budget.check()
         try:
-            budget.check()
-            yield
+            with locking.others_kept_out(self._folder, budget):
+                budget.check()
+                yield
         finally:
             self._working.release()
+
+
+def _told_which(name: str, error: SemanticRecallError) -> SemanticRecallError:
+    """Of a damaged snapshot, what to do about it."""
+    if not isinstance(error, CorruptDataError):
+        return error
+    return CorruptDataError(
+        f"the snapshot {name} is damaged and may hold what was forgotten; delete it",
+        reason="SNAPSHOT_DAMAGED",
+    )
 
 
 def _told_of(store: SavableStore, last_seq: int) -> None:
@@ -420,20 +467,6 @@ def _go_on_rewriting(folder: Path) -> None:
 def _is_snapshot(path: Path) -> bool:
     """Whether it may be one, sound or not."""
     return bool(_NAME.fullmatch(path.name)) and path.is_dir() and not path.is_symlink()
-
-
-def _is_held(path: Path) -> bool:
-    """Whether a process is at work in a folder."""
-    if path.is_symlink() or not path.is_dir():
-        return False
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _time_name(time_ns: int) -> str:
