@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any, Protocol, TextIO, cast
 
 import structlog
@@ -54,6 +55,27 @@ class ForeignRecords(logging.Handler):
         )
 
 
+class UnfailingStream:
+    """A stream whose reader may be gone, or whose disk may be full: what it does not take is lost.
+
+    A log that cannot be written must not end what logs.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with suppress(OSError, ValueError):  # ValueError: it is closed
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass on what can be passed on."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
 def _kind_of(value: object) -> str:
     """Stands for a value that JSON does not know: its type, never its text."""
     return f"<{type(value).__name__}>"
@@ -84,6 +106,7 @@ def configure_logs(level: str, form: str, stream: TextIO | None = None) -> Logge
     """
     target = stream or sys.stderr
     render: Any
+    unfailing = cast(TextIO, UnfailingStream(target))
     if form == "console":
         render = structlog.dev.ConsoleRenderer(colors=target.isatty())
     else:
@@ -96,7 +119,7 @@ def configure_logs(level: str, form: str, stream: TextIO | None = None) -> Logge
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(file=target),
+        logger_factory=structlog.PrintLoggerFactory(file=unfailing),
         cache_logger_on_first_use=False,
     )
     log = cast(Logger, structlog.get_logger())
