@@ -122,7 +122,9 @@ def test_what_comes_and_changes_meanwhile_is_covered(exchanging: Exchanging) -> 
     exchanging.engine.forget("u", ForgetTarget(message_ids=("m2",)))
     del texts["m2"]
     exchanging.engine.transfer_thread("u", "t", "w")
-    assert is_of(exchanging.found("w", "boiler"), texts, "boiler", text_vector, 64)
+    waiting = {name: text for name, text in texts.items() if name != "late"}  # or found already
+    present = exchanging.found("w", "boiler")
+    assert any(is_of(present, known, "boiler", text_vector, 64) for known in (texts, waiting))
     held.release.set()
     assert exchanging.reembed()[-1].complete
     size = exchanging.next_embedder.dimensions
