@@ -118,7 +118,9 @@ def test_a_damaged_entry_is_dropped_counted_and_made_anew(tmp_path: Path) -> Non
     content[place + 100] ^= 4
     path.write_bytes(content)
     filed = FiledCache(tmp_path)
-    assert [text for text in TEXTS if not filed.find(text)] == [TEXTS[7]]
+    with capture_logs() as logs:
+        assert [text for text in TEXTS if not filed.find(text)] == [TEXTS[7]]
+    assert [entry["event"] for entry in logs] == ["embedding.cache_entry_damaged"]
     assert filed.cache.stats().disk_damaged == 1
     filed.put("another")
     filed.flush()

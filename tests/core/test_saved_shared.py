@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from semanticrecall_core.messages.saved_database import SqliteSavedDatabases
 from semanticrecall_core.saving import SavedSnapshots
@@ -89,6 +90,36 @@ def test_a_damaged_snapshot_does_not_keep_the_others_from_being_rewritten(
     assert not any(b"about text 0" in world.path(each).read_bytes() for each in sound)
     world.snapshots.delete(min(each.name for each in made), budget())
     assert world.snapshots.rewrite(world.saving, budget()) == ()
+
+
+def test_what_is_damaged_is_logged_and_counted_once(world: SavedWorld, tmp_path: Path) -> None:
+    world.add("u", TEXTS)
+    sound, flipped, short = (world.create().name for _ in range(3))
+    assert world.snapshots.damaged() == {"saved": 0, "ledger": 0}
+    damage(world, flipped)
+    os.truncate(world.folder / short / "recall.db", 8_192)
+    (world.folder / "lost+found").mkdir()  # no snapshot, and no damage
+    with capture_logs() as logs:
+        for _ in range(2):
+            assert {each.name for each in world.snapshots.snapshots()} == {sound, flipped}
+            for name in (flipped, short):
+                with pytest.raises(CorruptDataError):
+                    world.snapshots.verify(name, budget())
+    told = [entry["file"] for entry in logs if entry["event"] == "snapshot_damaged"]
+    assert sorted(told) == sorted([flipped, short])
+    assert world.snapshots.damaged() == {"saved": 2, "ledger": 0}
+    world.forget("u", TEXTS[0])
+    path = world.folder / LEDGER
+    path.write_bytes(bytes(len(path.read_bytes())))
+    with capture_logs() as logs:
+        listed = {each.name: each for each in world.snapshots.snapshots()}
+        assert listed[sound].forgotten == len(TEXTS)  # it cannot be told which
+    assert [e["file"] for e in logs if e["event"] == "snapshot_damaged"] == [LEDGER]
+    assert world.snapshots.damaged() == {"saved": 2, "ledger": 1}
+    world.close()
+    again = SavedWorld(tmp_path)
+    assert again.snapshots.damaged() == {"saved": 0, "ledger": 1}
+    again.close()
 
 
 class OtherKey(SqliteSavedDatabases):

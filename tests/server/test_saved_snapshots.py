@@ -182,6 +182,7 @@ def test_a_damaged_snapshot_is_data_loss(tmp_path: Path) -> None:
         path.write_bytes(content)
     with serving(tmp_path / "second") as server:
         assert refused(lambda: restore(server, made.name))[0] is grpc.StatusCode.DATA_LOSS
+        assert server.admin.GetStats(admin_pb2.GetStatsRequest(), timeout=60).damaged == 1
         assert recalled(server, TEXTS["m1"]) == []
         index(server)
         assert recalled(server, TEXTS["m1"])[0][0] == "m1"

@@ -46,6 +46,7 @@ _READ_WAIT_S = 0.05
 _SLACK_BYTES = 16 << 20
 _PAUSE_S = 60.0
 _UNIT_TOLERANCE = 1e-3
+_LOGGED_MAX = 100
 
 _log = structlog.get_logger(__name__)
 
@@ -153,6 +154,8 @@ class CacheFile:
             return value
         self._damaged += 1
         self._damaged_keys.add(name[OWNER_BYTES:])
+        if self._damaged <= _LOGGED_MAX:
+            _log.warning("embedding.cache_entry_damaged", damaged=self._damaged)
         return None
 
     def _row(self, key: bytes) -> tuple[object, object] | None:

@@ -420,8 +420,12 @@ class Engine:
         return self._verification(resource_id, budget, repair=repair)
 
     def damaged(self) -> dict[str, int]:
-        """How much was found damaged since the start, by kind; see `RecordCare.counts`."""
-        return self._store.care.counts()
+        """How much was found damaged since the start, by kind.
+
+        See `RecordCare.counts` and `SavedSnapshots.damaged`.
+        """
+        saved = {} if self.saving is None else self.saving.damaged()
+        return {**self._store.care.counts(), **saved}
 
 
 def _has_room(index: VectorIndex, lexical: LexicalIndex | None, limits: EngineLimits) -> bool:

@@ -52,6 +52,10 @@ class Saving:
         """Those that should be in the folder, sound or not."""
         return self._snapshots.names()
 
+    def damaged(self) -> dict[str, int]:
+        """How many were found damaged since the start; see `SavedSnapshots.damaged`."""
+        return self._snapshots.damaged()
+
     def verify(self, name: str, budget: CallBudget) -> SavedSnapshot:
         """Read all of one; CorruptDataError where something does not agree."""
         return self._snapshots.verify(name, budget)

@@ -62,6 +62,7 @@ FREE_BYTES_MIN = 16 << 20
 _NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-r[0-9]{1,19}-[0-9a-f]{4}")
 _LOCK_STEP_S = 0.1
 _OTHER_KEY = frozenset({"ENCRYPTION_KEY_WRONG", "ENCRYPTION_KEY_MISSING"})
+_FOREIGN = "FOREIGN_FILE"
 _log = structlog.get_logger(__name__)
 
 
@@ -94,8 +95,14 @@ class SavedSnapshots:
         self._ledger = Ledger(folder)
         self._working = threading.Lock()
         self._swapping = threading.Lock()
+        self._damaged: set[str] = set()
 
     # ---- what is there ----
+
+    def damaged(self) -> dict[str, int]:
+        """How many snapshots and ledgers were found damaged since the start, by kind."""
+        ledgers = int(LEDGER in self._damaged)
+        return {"saved": len(self._damaged) - ledgers, "ledger": ledgers}
 
     def snapshots(self) -> tuple[SavedSnapshot, ...]:
         """All that can be read, newest first; what is damaged or foreign is logged and left out."""
@@ -120,9 +127,10 @@ class SavedSnapshots:
                 found = self._named(name)
                 reading.verify(self._folder / found.name, found, self._databases, budget)
                 return found.snapshot(self._forgotten_count(found))
-            except (CorruptDataError, UnavailableError):
-                self._present(name)
+            except (CorruptDataError, UnavailableError) as error:
+                present = self._present(name)
                 if found is None or found == before:
+                    self._note(present, error)
                     raise  # else it may have been rewritten meanwhile
 
     def holding(self) -> tuple[str, ...]:
@@ -214,7 +222,11 @@ class SavedSnapshots:
             store.require_empty()
             self._complete_ledger(store)
             path = self._folder / found.name
-            reading.verify(path, found, self._databases, budget, rows=False)
+            try:
+                reading.verify(path, found, self._databases, budget, rows=False)
+            except CorruptDataError as error:
+                self._note(found.name, error)
+                raise
             left_out = self._forgotten_seqs(found)
             return store.restore(path / DATABASE, left_out, budget)
 
@@ -233,6 +245,7 @@ class SavedSnapshots:
             self._bring_up_to_date(store.forgotten())
         except SemanticRecallError as error:
             _log.error("snapshots_not_ready", reason=error.reason)
+            self._note(LEDGER, error)
 
     def forgotten(self, messages: Iterable[ForgottenMessage]) -> None:
         """Write what was forgotten to the ledger and sync it, before the caller is answered.
@@ -274,6 +287,7 @@ class SavedSnapshots:
                 except SemanticRecallError as error:
                     budget.check()
                     _log.error("snapshot_not_rewritten", snapshot=found.name, reason=error.reason)
+                    self._note(found.name, error)
                     foreign = found.state.store_id != store.store_id
                     if not (foreign and error.reason in _OTHER_KEY):
                         failures.append(_told_which(found.name, error))
@@ -328,14 +342,24 @@ class SavedSnapshots:
             seqs = self._forgotten_seqs(found)
         except SemanticRecallError as error:
             _log.error("snapshots_ledger_unreadable", reason=error.reason)
-            return 0
+            self._note(LEDGER, error)
+            return found.state.messages
         if not seqs:
             return 0
         try:
             return self._databases.count_of(self._folder / found.name / DATABASE, seqs)
         except SemanticRecallError as error:
             _log.error("snapshot_unreadable", snapshot=found.name, reason=error.reason)
+            self._note(found.name, error)
             return len(seqs)
+
+    def _note(self, name: str, error: SemanticRecallError) -> None:
+        """Count what is damaged, once, and say so when it is first met."""
+        if isinstance(error, CorruptDataError) and error.reason != _FOREIGN:
+            name = LEDGER if error.reason == "LEDGER_DAMAGED" else name
+            if name not in self._damaged:
+                _log.error("snapshot_damaged", file=name, reason=error.reason)
+            self._damaged.add(name)
 
     # ---- files ----
 
@@ -347,6 +371,7 @@ class SavedSnapshots:
                 found.append(self._manifest(name))
             except SemanticRecallError as error:
                 _log.warning("snapshot_left_out", reason=error.reason)
+                self._note(name, error)
         return found
 
     def _names(self) -> list[str]:
@@ -361,7 +386,7 @@ class SavedSnapshots:
     def _manifest(self, name: str) -> Manifest:
         path = self._folder / name
         if not _is_snapshot(path):
-            raise CorruptDataError("no snapshot", reason="FOREIGN_FILE")
+            raise CorruptDataError("no snapshot", reason=_FOREIGN)
         with self._swapping:
             return reading.manifest_of(path, name)
 
