@@ -75,6 +75,11 @@ class DamageLog:
         with self._lock:
             self._known.clear()
 
+    def written_anew(self, kind: str, seqs: Iterable[int]) -> None:
+        """Of these messages, what was known of this kind is not there any more."""
+        with self._lock:
+            self._known.difference_update((kind, seq) for seq in seqs)
+
     def counts(self) -> dict[str, int]:
         """How much was found since the start, by kind."""
         with self._lock:

@@ -47,6 +47,14 @@ def thread_key(connection: apsw.Connection, resource: int, thread_id: str) -> in
     return None if row is None else int(row[0])
 
 
+def thread_name(connection: apsw.Connection, thread: int) -> bytes | None:
+    """The id of a thread as it is on record; None where it is not there."""
+    row = connection.execute(
+        "SELECT CAST(thread_id AS BLOB) FROM threads WHERE thread_key = ?", (thread,)
+    ).fetchone()
+    return None if row is None else bytes(row[0])
+
+
 def thread_key_made(connection: apsw.Connection, resource: int, thread_id: str) -> int:
     """The key of a thread, made if need be."""
     key = thread_key(connection, resource, thread_id)

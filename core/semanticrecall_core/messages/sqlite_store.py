@@ -27,6 +27,7 @@ from ..types.values import (
     PartitionRows,
     PendingRow,
     RowChecksums,
+    Status,
     StoredMessage,
     ThreadSummary,
     VectorRecord,
@@ -250,7 +251,11 @@ class SqliteMessageStore(RecordErasing):
         self, resource_id: str, drafts: Sequence[PreparedDraft], budget: CallBudget
     ) -> list[AppendOutcome]:
         operation = Append(resource_id, drafts, self._clock(), self._codec)
-        return self._writer.submit(operation, budget, size_bytes=append_bytes(drafts))
+        outcomes = self._writer.submit(operation, budget, size_bytes=append_bytes(drafts))
+        self._damage.written_anew(
+            "message", [each.seq for each in outcomes if each.status is not Status.UNCHANGED]
+        )
+        return outcomes
 
     def _contents(
         self, resource_id: str, drafts: Sequence[MessageDraft], budget: CallBudget
