@@ -23,6 +23,7 @@ from support.saved_worlds import (
 )
 
 TEXTS = [f"text {number}" for number in range(40)]
+FORGOTTEN_AT_LOOK = 6
 
 
 @pytest.fixture
@@ -178,6 +179,38 @@ def test_what_is_forgotten_while_a_snapshot_is_made_stays_forgotten(
     made = world.create()
     assert made.state.messages == len(TEXTS)
     assert empty.restore(made.name).forgotten == 1
+
+
+def test_what_is_forgotten_while_the_copy_is_read_stays_forgotten(
+    world: SavedWorld, empty: SavedWorld
+) -> None:
+    """The copy sees the store as it was when its read began; the Forget comes in the middle."""
+    many = [f"text {number}" for number in range(2_000)]
+    world.add("u", many)
+    looks = 0
+
+    class Adding(type(world.saving)):  # type: ignore[misc]
+        def save(self, target: Path, budget: CallBudget) -> None:
+            world.add("u", ["came before the read"])
+            super().save(target, CallBudget(budget.deadline, forget_in_the_middle))
+
+    def forget_in_the_middle() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == FORGOTTEN_AT_LOOK:
+            world.forget("u", many[7], "came before the read")
+        return False
+
+    world.saving.__class__ = Adding
+    made = world.create()
+    assert looks > FORGOTTEN_AT_LOOK, "the copy was over before"
+    assert made.state.messages == len(many) + 1
+    (listed,) = world.snapshots.snapshots()
+    assert listed.forgotten == 2
+    assert empty.restore(made.name).forgotten == 2
+    assert texts(empty.store) == {"u": sorted(set(many) - {many[7]})}
+    assert world.snapshots.rewrite(world.saving, budget()) == (made.name,)
+    assert b"came before the read" not in world.path(made).read_bytes()
 
 
 def test_without_a_snapshot_nothing_is_remembered(world: SavedWorld) -> None:
