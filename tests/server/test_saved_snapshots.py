@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -205,6 +205,36 @@ def test_verify_finds_snapshots_that_are_not_listed(tmp_path: Path) -> None:
         assert {each.kind for each in findings} == {"SNAPSHOT_DAMAGED"}
         assert {each.detail.split(":")[0] for each in findings} == {flipped.name, short.name}
         assert refused(lambda: restore(server, short.name))[0] is not grpc.StatusCode.NOT_FOUND
+
+
+def flip_a_bit(manifest: Path) -> None:
+    content = bytearray(manifest.read_bytes())
+    content[len(content) // 2] ^= 1
+    manifest.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [flip_a_bit, lambda manifest: os.truncate(manifest, 100), Path.unlink],
+    ids=["flipped", "cut short", "lost"],
+)
+def test_verify_finds_a_snapshot_whose_manifest_cannot_be_read(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    with serving(tmp_path / "first") as server:
+        index(server)
+        sound, damaged = create(server), create(server)
+        damage(tmp_path / "saved" / damaged.name / "MANIFEST.json")
+        assert [each.name for each in listed(server)] == [sound.name]
+        events = list(server.admin.Verify(admin_pb2.VerifyRequest(), timeout=60))
+        findings = [event.finding for event in events if event.HasField("finding")]
+        assert [each.kind for each in findings] == ["SNAPSHOT_DAMAGED"]
+        assert findings[0].detail.startswith(f"{damaged.name}: ")
+        assert refused(lambda: restore(server, damaged.name))[0] is grpc.StatusCode.DATA_LOSS
+        delete = admin_pb2.DeleteSnapshotRequest(name=damaged.name)
+        server.admin.DeleteSnapshot(delete, timeout=60)
+        events = list(server.admin.Verify(admin_pb2.VerifyRequest(), timeout=60))
+        assert not [event for event in events if event.HasField("finding")]
 
 
 # ---- names ----
