@@ -13,10 +13,10 @@ from support.fault_sidecar import FaultSidecar
 from support.fault_sizes import COLUMNS, size
 from support.fault_workload import Workload
 
-ACKS_MAX = 60
+ACKS_MAX = 30
 MOMENT_S_MAX = 0.03
-SAMPLE = 20
-MESSAGES_MAX = 1_500
+SAMPLE = 10
+MESSAGES_MAX = 400
 SNAPSHOTS_OFTEN = ("--snapshot-interval-ms", "50")
 
 

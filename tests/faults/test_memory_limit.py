@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
+import shutil
 import signal
 from functools import partial
 from pathlib import Path
 
+import grpc
 import pytest
 
 from support.fault_conditions import address_space_bytes, join_group, memory_group
 from support.fault_model import AckModel
 from support.fault_report import FaultRun, seeded
-from support.fault_sidecar import FaultSidecar
+from support.fault_sidecar import FaultSidecar, wait_until
 from support.fault_sizes import COLUMNS, size
 from support.fault_workload import Workload
 
@@ -30,26 +33,25 @@ ENDS = {1: "with an error", -signal.SIGABRT: "by abort", -signal.SIGSEGV: "by a 
 def test_a_limit_on_memory_loses_nothing_acknowledged(tmp_path: Path, column: str) -> None:
     limits = size("F9_MEMORY_LIMITS", column)
     with seeded("F9 memory limits", tmp_path, limits=limits) as run:
-        model = AckModel()
-        sidecar = FaultSidecar(tmp_path)
         for number in run.cycles(limits):
             extra_kib = EXTRA_KIB_MAX * number // limits
-            sidecar.start()
-            _loaded_with(sidecar, model, extra_kib << 10, run, f"l{number}x")
+            home = tmp_path / str(number)
+            home.mkdir()
+            model = AckModel()
+            with FaultSidecar(home) as sidecar:
+                _loaded_with(sidecar, model, extra_kib << 10, run)
             run.count("limits")
-        run.count("acknowledged", model.acks)
+            run.count("acknowledged", model.acks)
+            shutil.rmtree(home)
 
 
-def _loaded_with(
-    sidecar: FaultSidecar, model: AckModel, extra_bytes: int, run: FaultRun, name: str
-) -> None:
+def _loaded_with(sidecar: FaultSidecar, model: AckModel, extra_bytes: int, run: FaultRun) -> None:
     pid = sidecar.pid
     before = resource.prlimit(pid, resource.RLIMIT_AS)
     allowed = address_space_bytes(pid) + extra_bytes
     workload = Workload(
         model,
         run.random,
-        name=name,
         payload_bytes_max=PAYLOAD_BYTES,
         call_timeout_s=CALL_TIMEOUT_S,
         goes_on=True,
@@ -60,8 +62,9 @@ def _loaded_with(
     workload.end()
     run.count("calls refused", sum(workload.counts.errors.values()))
     if sidecar.is_running():
-        resource.prlimit(pid, resource.RLIMIT_AS, before)
-        model.check(sidecar.stubs, chance=run.random, sample=5)
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_AS, before)
+    if _serves_on(sidecar, model, run):
         run.count("served on")
         assert sidecar.stop() == 0
     else:
@@ -73,27 +76,36 @@ def _loaded_with(
     assert sidecar.stop() == 0
 
 
+def _serves_on(sidecar: FaultSidecar, model: AckModel, run: FaultRun) -> bool:
+    """Whether it lives, and then all is there; it may end while it is looked at."""
+    try:
+        if sidecar.is_running():
+            model.check(sidecar.stubs, chance=run.random, sample=5)
+    except grpc.RpcError:
+        wait_until(lambda: not sidecar.is_running())
+    return sidecar.is_running()
+
+
 @pytest.mark.parametrize("column", COLUMNS)
 def test_whoever_is_killed_for_want_of_memory_loses_nothing_acknowledged(
     tmp_path: Path, column: str
 ) -> None:
     limits = max(2, size("F9_MEMORY_LIMITS", column) // 5)
     with memory_group() as group, seeded("F9 killed by the kernel", tmp_path) as run:
-        model = AckModel()
-        sidecar = FaultSidecar(tmp_path, prepare=partial(join_group, str(group.directory)))
         for number in run.cycles(limits):
-            group.limit(None)
+            home = tmp_path / str(number)
+            home.mkdir()
+            model = AckModel()
+            sidecar = FaultSidecar(home, prepare=partial(join_group, str(group.directory)))
             sidecar.start()
-            workload = Workload(
-                model, run.random, name=f"g{number}x", payload_bytes_max=PAYLOAD_BYTES, goes_on=True
-            )
+            workload = Workload(model, run.random, payload_bytes_max=PAYLOAD_BYTES, goes_on=True)
             workload.begin(sidecar.stubs)
             workload.wait_for_answers(GROUP_ANSWERS)
             group.limit_to_more((GROUP_BYTES_MAX * number // limits) + (1 << 20))
             workload.wait_for_answers(3 * GROUP_ANSWERS)
             workload.end()
             group.limit(None)
-            if sidecar.is_running():
+            if _serves_on(sidecar, model, run):
                 run.count("served on")
                 assert sidecar.stop() == 0
             else:
@@ -102,5 +114,6 @@ def test_whoever_is_killed_for_want_of_memory_loses_nothing_acknowledged(
             sidecar.start()
             model.check(sidecar.stubs, chance=run.random, sample=5)
             sidecar.kill()
-        run.count("acknowledged", model.acks)
+            run.count("acknowledged", model.acks)
+            shutil.rmtree(home)
         assert run.counts["killed"] > 0, "no limit was too small"

@@ -14,10 +14,10 @@ from support.fault_sidecar import FaultSidecar
 from support.fault_sizes import COLUMNS, size
 from support.fault_workload import Workload
 
-ACKS_MAX = 40
+ACKS_MAX = 30
 MOMENT_S_MAX = 0.03
 SAMPLE = 10
-MESSAGES_MAX = 1_000
+MESSAGES_MAX = 400
 
 
 @pytest.mark.parametrize("column", COLUMNS)

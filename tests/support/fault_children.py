@@ -59,7 +59,10 @@ def _ended(script: Script, name: str, folder: Path, fault: Fault | None) -> Ende
     heard.close()
     process.join(CHILD_TIMEOUT_S)
     status = process.exitcode
-    assert status is not None, "it hangs"
+    if status is None:
+        process.kill()
+        process.join()
+        raise AssertionError("it hangs")
     process.close()
     counts = dict(event for event in events if event[0] in ("counted", "met"))
     told = fault_scenarios.heard(events)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Generator
 
 import pytest
@@ -23,11 +24,17 @@ class FaultPlugin:
     def __init__(self, hours: float) -> None:
         self._hours = hours
         self._ends_at = time.monotonic() + hours * 3600
-        self._left = 0
+        self._weights: dict[str, float] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Count those that share the time."""
-        self._left = sum(item.get_closest_marker("nightly") is not None for item in session.items)
+        """Those that share the time: the more variants a test has, the less has each of them."""
+        names = [_function(item) for item in session.items if item.get_closest_marker("nightly")]
+        variants = Counter(names)
+        self._weights = {
+            item.nodeid: variants[_function(item)] ** -0.5
+            for item in session.items
+            if item.get_closest_marker("nightly")
+        }
 
     @pytest.hookimpl(tryfirst=True, wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -35,8 +42,8 @@ class FaultPlugin:
         REPORT.test_ends_at = float("inf")
         if item.get_closest_marker("nightly"):
             now = time.monotonic()
-            share_s = max(0.0, self._ends_at - now) / max(1, self._left)
-            self._left -= 1
+            whole = sum(self._weights.values())
+            share_s = max(0.0, self._ends_at - now) * self._weights.pop(item.nodeid, whole) / whole
             REPORT.test_ends_at = now + share_s
             item.add_marker(pytest.mark.timeout(share_s + GRACE_S), append=False)
         return (yield)
@@ -51,7 +58,9 @@ class FaultPlugin:
         if report.failed:
             REPORT.tests[report.nodeid] = "FAILED" if report.when == "call" else "ERROR"
         elif report.skipped and isinstance(report.longrepr, tuple):
-            REPORT.tests[report.nodeid] = f"left out ({report.longrepr[2]})"
+            REPORT.tests[report.nodeid] = (
+                f"left out: {report.longrepr[2].removeprefix('Skipped: ')}"
+            )
 
     def pytest_sessionfinish(self) -> None:
         """Write all of it where FAULTS_REPORT says."""
@@ -63,6 +72,10 @@ class FaultPlugin:
             terminalreporter.section("faults")
             for line in table({**REPORT.content(), "tests": {}}):
                 terminalreporter.write_line(line)
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -94,7 +94,7 @@ class FaultRun:
         elif self.wanted is not None:
             self.wanted += len(items)
         for start in range(0, len(items), of):
-            if self.is_over():
+            if start and self.is_over():  # one is done in any case
                 return
             part = items[start : start + of]
             yield part
@@ -172,13 +172,17 @@ def table(content: dict[str, Any]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     found = [f"commit {content['commit']}"]
     found += ["  ".join([*map(str.ljust, row[:5], widths), row[5]]).rstrip() for row in rows]
-    found += [f"{outcome}: {name}" for name, outcome in content["tests"].items()]
+    outcomes = Counter(
+        (outcome, name.partition("[")[0]) for name, outcome in content["tests"].items()
+    )
+    found += [f"{number} x {what}: {name}" for (what, name), number in outcomes.items()]
     return found
 
 
 def _share(run: dict[str, Any]) -> str:
     if run["wanted"] is None:
-        return f"{run['done']:,} {'of more' if run['cut'] else 'of as many'}"
+        ended = run["outcome"] == "passed" and not run["cut"]
+        return f"{run['done']:,} of {'as many' if ended else 'more'}"
     if not run["wanted"]:
         return "all" if run["outcome"] == "passed" else "-"
     return f"{run['done']:,} of {run['wanted']:,}"
