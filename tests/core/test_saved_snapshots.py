@@ -9,11 +9,13 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from semanticrecall_core.messages.connection import connect
+from semanticrecall_core.messages.restoring import Restore
 from semanticrecall_core.saving import folder as folder_module
 from semanticrecall_core.saving.folder import PARTIAL
 from semanticrecall_core.types.errors import (
@@ -26,6 +28,7 @@ from semanticrecall_core.types.errors import (
     SemanticRecallError,
     UnavailableError,
 )
+from semanticrecall_core.types.generations import ModelIdentity
 from semanticrecall_core.types.values import CallBudget, ForgetTarget
 from support.faulty_disk import FaultyDisk
 from support.saved_worlds import (
@@ -374,6 +377,52 @@ def test_vectors_of_another_model_are_not_taken(world: SavedWorld, tmp_path: Pat
     assert len(other.store.pending(0, 1_000)) == len(TEXTS)
     assert list(other.store.verify(None)) == []
     other.close()
+
+
+def switch_model(world: SavedWorld) -> None:
+    """From now on another model's vectors are searched; none of them is there yet."""
+    world.store.vectors_of(ModelIdentity("three numbers", "three-numbers@1/2"))
+    everything = [row.seq for rows in content(world.store).values() for row in rows]
+    assert world.store.serve("three numbers", everything, lambda: None) == ()
+
+
+def test_a_snapshot_names_the_model_of_its_vectors_whatever_comes_meanwhile(
+    world: SavedWorld, empty: SavedWorld
+) -> None:
+    world.add("u", TEXTS)
+
+    class Switching(type(world.saving)):  # type: ignore[misc]
+        def save(self, target: Path, budget: CallBudget) -> None:
+            switch_model(world)
+            super().save(target, budget)
+
+    world.saving.__class__ = Switching
+    made = world.create()
+    assert made.index_identity == "three-numbers@1/2"
+    assert world.snapshots.verify(made.name, budget()) == made
+    counts = empty.restore(made.name)
+    assert (counts.messages, counts.vectors) == (len(TEXTS), 0)
+    assert len(empty.store.pending(0, 1_000)) == len(TEXTS)
+
+
+def test_a_restore_takes_vectors_of_the_model_that_serves_at_its_transaction(
+    world: SavedWorld, empty: SavedWorld
+) -> None:
+    world.add("u", TEXTS)
+    made = world.create()
+    writer = empty.saving._writer
+
+    class Switching:
+        def submit(self, operation: Any, *more: Any, **options: Any) -> Any:
+            if isinstance(operation, Restore):
+                switch_model(empty)
+            return writer.submit(operation, *more, **options)
+
+    empty.saving._writer = Switching()  # type: ignore[assignment]
+    counts = empty.restore(made.name)
+    assert (counts.messages, counts.vectors) == (len(TEXTS), 0)
+    assert len(empty.store.pending(0, 1_000)) == len(TEXTS)
+    assert list(empty.store.verify(None)) == []
 
 
 def test_a_restored_store_outlives_a_restart(

@@ -187,9 +187,11 @@ def state_of(connection: apsw.Connection) -> SavedState:
     record = read_record(connection)
     row = connection.execute(
         "SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM vectors),"
-        " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0)"
+        " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0),"
+        " coalesce((SELECT identity FROM generations"
+        " WHERE generation_key = (SELECT generation_key FROM record)), '')"
     ).fetchone()
-    messages, vectors, last_seq = cast("tuple[int, int, int]", row)
+    messages, vectors, last_seq, identity = cast("tuple[int, int, int, str]", row)
     origins = connection.execute("SELECT store_id, first_seq, last_seq, shift FROM origins")
     return SavedState(
         store_id=record.store_id,
@@ -199,6 +201,7 @@ def state_of(connection: apsw.Connection) -> SavedState:
         messages=messages,
         vectors=vectors,
         origins=tuple(Origin(*cast("tuple[str, int, int, int]", each)) for each in origins),
+        index_identity=str(identity),
     )
 
 

@@ -172,7 +172,7 @@ class SavedSnapshots:
                 create_time_ns=time_ns,
                 program_version=self._program_version,
                 state=state,
-                index_identity=index_identity,
+                index_identity=state.index_identity or index_identity,
                 encrypted=encrypted,
                 files={},
             )

@@ -7,7 +7,7 @@ from the record and of no use without it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -55,6 +55,8 @@ class SavedState:
         last_seq: no message in it has a higher seq.
         messages, vectors: rows.
         origins: of rows that its store took from snapshots of others.
+        index_identity: of the model that its recalls are answered with, "" where that is not
+            known. Not compared.
     """
 
     store_id: str
@@ -64,6 +66,7 @@ class SavedState:
     messages: int
     vectors: int
     origins: tuple[Origin, ...] = ()
+    index_identity: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
