@@ -324,6 +324,7 @@ def test_empty_answers_say_why(running: Running) -> None:
     running.add(draft("a", "green tea"))
     nowhere = running.recall("x", scope=Scope.THREAD, thread_id="nowhere")
     assert nowhere.info.why_empty is WhyEmpty.NO_MESSAGES
+    assert (nowhere.info.candidates, nowhere.info.searchable) == (0, 1)  # of the resource
     excluded = running.recall("green tea", excluded_ids=("a",))
     assert (excluded.info.why_empty, excluded.info.best_score) == (WhyEmpty.FILTERED, None)
     below = running.recall("harbour", threshold=0.99)

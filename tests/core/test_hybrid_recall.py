@@ -124,6 +124,12 @@ def test_no_message_holds_a_word(facts: HybridRunning) -> None:
     nobody = facts.recall("zeppelin", mode=Mode.LEXICAL, resource="nobody")
     assert nobody.info.why_empty is WhyEmpty.NO_MESSAGES
     assert facts.recall("zeppelin", resource="nobody").info.why_empty is WhyEmpty.NO_MESSAGES
+    everywhere = facts.recall("zeppelin").info.searchable
+    for mode in Mode:
+        nowhere = facts.recall("zeppelin", mode=mode, scope=Scope.THREAD, thread_id="nowhere")
+        assert nowhere.messages == ()
+        assert (nowhere.info.candidates, nowhere.info.searchable) == (0, everywhere) != (0, 0)
+        assert nowhere.info.why_empty is WhyEmpty.NO_MESSAGES
 
 
 def test_a_message_that_waits_for_its_vector_is_found_by_its_words(

@@ -156,11 +156,6 @@ class Candidates:
         """How many."""
         return len(self.seqs)
 
-    @classmethod
-    def none(cls) -> Candidates:
-        """No messages at all."""
-        return _of_vector_hits((), [VectorAnswer((), 0, 0)])
-
     def hit(self, position: int, recency: float = 0.0, diversity: float = 0.0) -> Hit:
         """One of them, with what recency and diversity add."""
         p, at = self.parts, position

@@ -342,9 +342,7 @@ class RecallUseCase:
         info: RecallInfo,
     ) -> Selection:
         started = time.perf_counter_ns()
-        candidates = Candidates.none()
-        if conditions is not None:
-            candidates = self._timed(query, self._candidates(asked, conditions))
+        candidates = self._timed(query, self._candidates(asked, conditions or _NOWHERE))
         barred: Candidates | None = None
         if query.explain and (conditions is None or conditions.any):
             everything = self._timed(query, self._candidates(asked, Conditions()))
@@ -356,7 +354,11 @@ class RecallUseCase:
         # Age can bring forward what is far down in the list of an index.
         all_aged = not query.recency_weight or candidates.allowed <= asked.depth
         info.exact, info.best_score = candidates.exact and all_aged, candidates.best_cosine
-        info.why_empty = _why_empty(selection, candidates, asked.mode)
+        info.why_empty = (
+            WhyEmpty.NO_MESSAGES
+            if conditions is None
+            else _why_empty(selection, candidates, asked.mode)
+        )
         info.lexical_us += candidates.lexical_us
         info.search_us += _microseconds_since(started)
         return selection
@@ -456,6 +458,10 @@ def _depth(query: RecallQuery, mode: Mode) -> int:
     depth = max(DEPTH_MIN, DEPTH_TIMES_TOP_K * query.top_k)
     # Of the best by the words around them, MODE_LEXICAL leaves out those with none of their own.
     return min(DEPTH_MAX, depth * DEPTH_FACTOR_LEXICAL if mode is Mode.LEXICAL else depth)
+
+
+_NOWHERE = Conditions(allowed_seqs=np.zeros(0, np.int64))
+"""Of a thread that does not exist; what is counted beside is counted all the same."""
 
 
 def _why_empty(selection: Selection, candidates: Candidates, mode: Mode) -> WhyEmpty:
