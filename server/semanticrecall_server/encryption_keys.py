@@ -8,7 +8,11 @@ from pathlib import Path
 import structlog
 
 from semanticrecall_core.encryption import KEY_FILE, DataKey, UserKeys, unlocked, user_key
-from semanticrecall_core.types.errors import SemanticRecallError, UnsafeEnvironmentError
+from semanticrecall_core.types.errors import (
+    FailedPreconditionError,
+    SemanticRecallError,
+    UnsafeEnvironmentError,
+)
 
 from .config import Settings
 
@@ -72,14 +76,19 @@ def data_key(settings: Settings, *, begin: bool = False) -> DataKey | None:
     if begin:
         _warn_of_open_files(settings)
     try:
-        found = unlocked(settings.data_dir, keys, begin=begin)
+        if (settings.data_dir / KEY_FILE).exists():
+            _require_one_of(settings.data_dir, keys)
+            # Before the directory's own key: once that is changed nobody gives the old one again.
+            _change_saved(settings.saved_dir, keys)
+            found = unlocked(settings.data_dir, keys)
+        else:
+            found = unlocked(settings.data_dir, keys, begin=begin)
+            _change_saved(settings.saved_dir, keys)
     except OSError as error:
         raise UnsafeEnvironmentError(
             f"the file {KEY_FILE} of the data directory cannot be used: {error.strerror}",
             reason="DATA_DIRECTORY_UNUSABLE",
         ) from error
-    if keys.old is not None:
-        _change_saved(settings.saved_dir, keys)
     return found
 
 
@@ -91,7 +100,19 @@ def _warn_of_open_files(settings: Settings) -> None:
             _log.warning("encryption_key_file_open_to_others", mode=f"{mode:04o}")
 
 
+def _require_one_of(data_dir: Path, keys: UserKeys) -> None:
+    """Nothing is changed, of the snapshots either, where neither key is the directory's."""
+    if keys.current is None or keys.old is None:
+        return  # nothing will be
+    try:
+        unlocked(data_dir, UserKeys(current=keys.current))
+    except FailedPreconditionError:
+        unlocked(data_dir, UserKeys(current=keys.old))
+
+
 def _change_saved(saved_dir: Path, keys: UserKeys) -> None:
+    if keys.old is None:
+        return
     for path in sorted(saved_dir.glob(f"*/{KEY_FILE}")):
         try:
             unlocked(path.parent, keys)
