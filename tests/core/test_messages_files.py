@@ -12,6 +12,7 @@ from pathlib import Path
 import apsw
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from semanticrecall_core.messages import (
     SqliteMessageStore,
@@ -383,6 +384,24 @@ def test_a_missing_mark_is_made_again(home: Path) -> None:
     mark.close()
     assert found is not None
     assert found.revision == 3
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2])
+def test_damaged_slots_of_the_mark_are_logged_and_counted(home: Path, slots: int) -> None:
+    filled(home)
+    content = bytearray((home / "MARK").read_bytes())
+    for slot in range(slots):
+        content[4096 * slot + 30] ^= 1
+    (home / "MARK").write_bytes(content)
+    with capture_logs() as logs:
+        store = opened(home)
+    told = [entry["slots"] for entry in logs if entry["event"] == "store_mark_damaged"]
+    assert told == ([slots] if slots else [])
+    assert store.care.counts()["mark"] == slots
+    store.close()
+    again = opened(home)
+    assert again.care.counts()["mark"] == 0
+    again.close()
 
 
 def test_a_torn_slot_falls_back_to_the_one_before(tmp_path: Path) -> None:

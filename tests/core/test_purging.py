@@ -151,6 +151,22 @@ def test_what_another_process_left_is_taken_up(store: SqliteMessageStore, saved:
     assert saved.rewrites == 1
 
 
+def test_without_an_interval_what_another_process_left_waits_until_it_is_asked_for(
+    store: SqliteMessageStore, saved: Saved
+) -> None:
+    """Whoever asked that one got no answer. That there is something left is told."""
+    store.forget("u", ALL)
+    made = purging(store, saved)
+    assert made.stats().pending
+    made.stop()
+    assert saved.rewrites == 0
+    again = purging(store, saved)
+    again.purge(CallBudget.of_seconds(30))
+    assert not again.stats().pending
+    again.stop()
+    assert saved.rewrites == 1
+
+
 def test_one_that_failed_is_told_and_made_again(store: SqliteMessageStore, saved: Saved) -> None:
     made = purging(store, saved, interval_s=0.2)
     saved.error = ResourceExhaustedError("the disk is full", reason="DISK_FULL")

@@ -25,13 +25,13 @@ _log = structlog.get_logger(__name__)
 
 
 class DamageLog:
-    """Thread-safe. Kinds are "message", "vector", "words" and "page"."""
+    """Thread-safe. Kinds are "message", "vector", "words", "page" and "mark"."""
 
-    def __init__(self) -> None:
-        """Nothing is damaged yet."""
+    def __init__(self, marks: int = 0) -> None:
+        """Nothing is damaged yet, but for so many of the two marks of MARK, which are logged."""
         self._lock = threading.Lock()
         self._known: set[tuple[str, int]] = set()
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter(mark=marks)
         self._page_logged = 0.0
         self._requeued: Callable[[list[PendingRow]], None] = _nobody
 
@@ -83,7 +83,7 @@ class DamageLog:
     def counts(self) -> dict[str, int]:
         """How much was found since the start, by kind."""
         with self._lock:
-            kinds = dict.fromkeys((*_EVENTS, "page"), 0)
+            kinds = dict.fromkeys((*_EVENTS, "page", "mark"), 0)
             return {**kinds, **self._counts}
 
 

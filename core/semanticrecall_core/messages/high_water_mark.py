@@ -88,6 +88,17 @@ class HighWaterMark:
             self._fd = -1
 
 
+def damaged_slots(path: Path) -> int:
+    """The same of a file that may not be there, and is not made; 0 where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(2 * _SLOT_BYTES)
+    except OSError:
+        return 0
+    slots = (content[start : start + 48] for start in (0, _SLOT_BYTES))
+    return sum(_decoded(slot) is None for slot in slots) if content else 0
+
+
 def _decoded(slot: bytes) -> Mark | None:
     if len(slot) != 48 or slot[:8] != _MAGIC or _digest(slot[:40]) != slot[40:]:
         return None

@@ -54,6 +54,7 @@ from .generations import (
     has_dropped,
     messages_embedded,
 )
+from .high_water_mark import damaged_slots
 from .journal import OpenedJournal, open_journal
 from .lexical_loading import load_analyses
 from .preparing import (
@@ -161,12 +162,13 @@ class SqliteMessageStore(RecordErasing):
                 options.key,
             )
             models = (ModelIdentity(generation, options.index_identity), options.next_model)
+            marks = damaged_slots(self._directory.mark)
             opened = _opened(self._directory, file, models, codec, options.accept_loss)
         except BaseException:
             self._directory.close()
             raise
         self._store_id = opened.store_id
-        self._damage = DamageLog()
+        self._damage = DamageLog(marks)
         self._readers = ReaderPool(
             file, connections_max=options.readers_max, damaged=self._damage.page_found
         )
