@@ -104,7 +104,7 @@ def flip(path: Path, at: int, bit: int = 0) -> None:
 def test_damaged_pages_are_salvaged(tmp_path: Path) -> None:
     """Every page in turn: what can be read goes on, the repair gives back all that is sound."""
     made = DamagedEngine(tmp_path / "data")
-    texts = {f"m{n}": f"message {n} about thing {n * 7919 % 1000}" for n in range(200)}
+    texts = {f"m{n}": f"message {n} about thing {n * 7919 % 1000}" for n in range(80)}
     made.add("u", texts)
     made.add("v", TEXTS)
     home = made.close()

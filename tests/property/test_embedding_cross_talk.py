@@ -37,7 +37,7 @@ from support.running_server import InProcessServer, running
 FloatRows = NDArray[np.float32]
 
 CALLERS = 48
-CALLS_ON_A_SOCKET_AT_ONCE = 64
+CALLS_ON_A_SOCKET_AT_ONCE = 32
 CALLS_AT_ONCE = 1_000
 SHARE_OF_LEAVERS = 0.2
 OWNERS = ("alice", "bob", "")
@@ -188,7 +188,9 @@ def test_on_a_socket_too(
                 begun[-1][2].cancel()
         for chosen, leaves, call in begun:
             _check(run, kind, (chosen, leaves, call), expected)
-        assert run.counts["equal"] >= run.done * (1 - SHARE_OF_LEAVERS) * 0.9, run.counts
+        taken = run.done - run.counts["refused"]  # a busy machine takes fewer
+        assert run.counts["equal"] >= taken * (1 - SHARE_OF_LEAVERS) * 0.9, run.counts
+        assert run.counts["refused"] < run.done // 2, run.counts
 
 
 def _begin(

@@ -151,4 +151,4 @@ class ModelsAreExchanged(RuleBasedStateMachine):
 
 
 TestModelsAreExchanged = ModelsAreExchanged.TestCase
-TestModelsAreExchanged.settings = settings(stateful_step_count=20)
+TestModelsAreExchanged.settings = settings(max_examples=25, stateful_step_count=20)

@@ -186,5 +186,5 @@ def compare(world: SavedWorld, expected: Held) -> None:
     assert list(world.store.verify(None)) == []
 
 
-LivesOfAStore.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+LivesOfAStore.TestCase.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
 TestLivesOfAStore = LivesOfAStore.TestCase
