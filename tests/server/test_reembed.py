@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 
 from semanticrecall.v1 import admin_pb2, recall_pb2, types_pb2
 from semanticrecall_core.types.errors import UnavailableError
 from semanticrecall_server.assembly import default_parts
-from support.exchanging_engine import OtherWords
-from support.fake_embedder import FakeEmbedder
+from support.exchanging_engine import OtherWords, other_vector
+from support.fake_embedder import FakeEmbedder, text_vector
 from support.fake_engine import FakeEngine
 from support.running_server import CALL_TIMEOUT_S, InProcessServer, error_detail, running
 
@@ -93,6 +94,53 @@ def test_followers_hold_no_thread_and_may_leave(
     found = stats(server)
     assert (found.index_identity, found.next_index_identity) == (following.index_identity, "")
     assert f'model="{following.index_identity}"' in server.sidecar.metrics.text().decode()
+
+
+def findings(server: InProcessServer) -> list[tuple[str, str]]:
+    events = server.admin.Verify(admin_pb2.VerifyRequest(), timeout=CALL_TIMEOUT_S)
+    return [(e.finding.kind, e.finding.detail) for e in events if e.HasField("finding")]
+
+
+def exported(server: InProcessServer) -> dict[str, tuple[str, list[float]]]:
+    """By message: which model its vector is of, and the vector."""
+    request = admin_pb2.ExportRequest(resource_id="u", with_vectors=True)
+    answers = list(server.admin.Export(request, timeout=CALL_TIMEOUT_S))
+    return {
+        a.vectors.message_id: (
+            a.vectors.index_identity,
+            np.frombuffer(a.vectors.data, "<f4").tolist(),
+        )
+        for a in answers
+    }
+
+
+def test_verify_export_and_snapshots_see_one_model_whenever_they_come(
+    exchanging: tuple[InProcessServer, FakeEmbedder, FakeEmbedder],
+) -> None:
+    """In the middle of an exchange the present model's, afterwards the next one's."""
+    server, present, following = exchanging
+    held = following.block_on(TEXTS[-1])
+    follower = reembed(server)
+    next(follower)
+    assert held.entered.wait(CALL_TIMEOUT_S)
+
+    def look(model: FakeEmbedder, vector: Callable[[str], np.ndarray]) -> None:
+        assert findings(server) == []
+        expected = {f"m{n}": vector(text) for n, text in enumerate(TEXTS)}
+        found = exported(server)
+        assert found.keys() == expected.keys()
+        for name, (identity, numbers) in found.items():
+            assert identity == model.index_identity
+            assert numbers == pytest.approx(expected[name].tolist(), abs=1e-6)
+        request = admin_pb2.CreateSnapshotRequest()
+        made = server.admin.CreateSnapshot(request, timeout=CALL_TIMEOUT_S).snapshot
+        assert made.index_identity == model.index_identity
+        assert made.messages == len(TEXTS)
+
+    look(present, lambda text: text_vector(text, 64))
+    held.release.set()
+    assert list(follower)[-1].complete
+    look(following, lambda text: other_vector(text, 48))
 
 
 def test_no_answer_of_the_former_model_is_given_again(

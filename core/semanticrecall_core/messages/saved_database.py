@@ -64,8 +64,7 @@ class SqliteSavedDatabases:
                 for row in batch:
                     _check_message(row)
             for batch in batches(connection, f"SELECT {VECTOR_COLUMNS} FROM vectors v"):
-                if VectorColumns.of(batch).corrupt_seqs:
-                    raise CorruptDataError("a saved vector does not match its checksum")
+                _check_vectors(batch)
             for batch in batches(connection, f"SELECT {ANALYSIS_COLUMNS} FROM analyses a"):
                 if AnalysisColumns.of(batch).corrupt_seqs:
                     raise CorruptDataError("a saved analysis does not match its checksum")
@@ -173,6 +172,16 @@ class SqliteSavedDatabases:
         )
         connection.pragma("cache_size", -_CACHE_KIB)
         return connection
+
+
+def _check_vectors(rows: Sequence[tuple[Any, ...]]) -> None:
+    """Of whatever models: those of one size at a time."""
+    sized: dict[int, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        size = len(row[-1]) if isinstance(row[-1], bytes) else 0
+        sized.setdefault(size, []).append(row)
+    if any(VectorColumns.of(alike).corrupt_seqs for alike in sized.values()):
+        raise CorruptDataError("a saved vector does not match its checksum")
 
 
 def copy_into(connection: apsw.Connection, target: Path) -> None:
