@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from semanticrecall_core.engine.saving import Saving
 from semanticrecall_core.messages.saved_database import SqliteSavedDatabases
 from semanticrecall_core.saving import SavedSnapshots
 from semanticrecall_core.saving.locking import others_kept_out
@@ -223,6 +224,30 @@ def test_a_snapshot_that_is_rewritten_while_it_is_verified_is_not_damaged(
     damage(world, made.name)
     with pytest.raises(CorruptDataError):
         snapshots.verify(made.name, budget())
+
+
+def test_a_folder_that_was_not_there_at_the_start_is_told_with_the_next_forget(
+    tmp_path: Path, other: SavedWorld
+) -> None:
+    """The first Forget failed for the same reason; the next one finds nothing more to remove."""
+    first = SavedWorld(tmp_path)
+    first.add("u", TEXTS)
+    made = first.create()
+    first.store.forget("u", ForgetTarget(message_ids=(TEXTS[0],)))
+    first.close()
+    away = first.folder.rename(tmp_path / "away")
+    first.folder.write_bytes(b"")
+    second = SavedWorld(tmp_path)
+    saving = Saving(
+        second.saving, second.snapshots, index_identity=str, take_up_pending=lambda: None
+    )
+    with pytest.raises((CorruptDataError, UnavailableError)):
+        saving.holding()
+    first.folder.unlink()
+    away.rename(first.folder)
+    assert saving.holding() == (made.name,)
+    assert other.restore(made.name).forgotten == 1
+    second.close()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

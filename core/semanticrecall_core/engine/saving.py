@@ -82,7 +82,12 @@ class Saving:
         self._snapshots.forgotten(self._store.forgotten_of(seqs, revision))
 
     def holding(self) -> tuple[str, ...]:
-        """Names of snapshots whose files still hold what was forgotten, sorted."""
+        """Names of snapshots whose files still hold what was forgotten, sorted.
+
+        Also makes up for a start at which the folder could not be used: whoever repeats a Forget
+        that failed then is answered when the ledger knows.
+        """
+        self._snapshots.complete(self._store)
         return self._snapshots.holding()
 
     def rewrite(self, budget: CallBudget) -> tuple[str, ...]:

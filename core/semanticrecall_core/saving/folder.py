@@ -93,6 +93,7 @@ class SavedSnapshots:
         self._key_file = key_file
         self._clock = clock
         self._ledger = Ledger(folder)
+        self._may_lack = False  # the ledger, of what the store knew at its start
         self._working = threading.Lock()
         self._swapping = threading.Lock()
         self._damaged: set[str] = set()
@@ -244,8 +245,15 @@ class SavedSnapshots:
             store.give_up_snapshot()
             self._bring_up_to_date(store.forgotten())
         except SemanticRecallError as error:
+            # Beside a damaged ledger nothing is restored anyway.
+            self._may_lack = error.reason != "LEDGER_DAMAGED"
             _log.error("snapshots_not_ready", reason=error.reason)
             self._note(LEDGER, error)
+
+    def complete(self, store: SavableStore) -> None:
+        """Make up for a start at which the folder could not be used; raises as `forgotten`."""
+        if self._may_lack:
+            self._complete_ledger(store)
 
     def forgotten(self, messages: Iterable[ForgottenMessage]) -> None:
         """Write what was forgotten to the ledger and sync it, before the caller is answered.
@@ -290,7 +298,7 @@ class SavedSnapshots:
                     self._note(found.name, error)
                     foreign = found.state.store_id != store.store_id
                     if not (foreign and error.reason in _OTHER_KEY):
-                        failures.append(_told_which(found.name, error))
+                        failures.append(reading.not_rewritten(found.name, error))
         if rewritten:
             _log.info("snapshots_rewritten", snapshots=len(rewritten))
         if failures:
@@ -321,6 +329,7 @@ class SavedSnapshots:
     def _complete_ledger(self, store: SavableStore) -> None:
         """It may be gone, or another, since the start: disks come late, people tidy up."""
         self._bring_up_to_date(store.forgotten())
+        self._may_lack = False
 
     def _bring_up_to_date(self, messages: Sequence[ForgottenMessage]) -> None:
         """Add what the ledger lacks."""
@@ -452,16 +461,6 @@ class SavedSnapshots:
                 yield
         finally:
             self._working.release()
-
-
-def _told_which(name: str, error: SemanticRecallError) -> SemanticRecallError:
-    """Of a damaged snapshot, what to do about it."""
-    if not isinstance(error, CorruptDataError):
-        return error
-    return CorruptDataError(
-        f"the snapshot {name} is damaged and may hold what was forgotten; delete it",
-        reason="SNAPSHOT_DAMAGED",
-    )
 
 
 def _told_of(store: SavableStore, last_seq: int) -> None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..types.errors import CorruptDataError, NotFoundError
+from ..types.errors import CorruptDataError, NotFoundError, SemanticRecallError
 from ..types.saving import SavedDatabases, SavedState
 from ..types.values import CallBudget
 from . import files, manifest
@@ -100,6 +100,16 @@ def forgotten_seqs(ledger: Ledger, state: SavedState) -> list[int]:
             last = min(each.last_seq + origin.shift, origin.last_seq)
             found.update(range(first, last + 1))
     return sorted(found)
+
+
+def not_rewritten(name: str, error: SemanticRecallError) -> SemanticRecallError:
+    """Why a snapshot could not be rewritten; of a damaged one, what to do about it."""
+    if not isinstance(error, CorruptDataError):
+        return error
+    return CorruptDataError(
+        f"the snapshot {name} is damaged and may hold what was forgotten; delete it",
+        reason="SNAPSHOT_DAMAGED",
+    )
 
 
 def checked(
