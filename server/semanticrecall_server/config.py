@@ -134,6 +134,23 @@ class Settings(StorageSettings):
         ge=1,
         le=100_000,
     )
+    queue_wait_ms_max: int = setting(
+        Group.CAPACITY,
+        "Longest time that an accepted recall or read is expected to wait for a thread; what would "
+        "wait longer is RESOURCE_EXHAUSTED at once. 0: no bound but its own deadline.",
+        default=1_000,
+        ge=0,
+        le=600_000,
+    )
+    refusal_hold_ms_max: int = setting(
+        Group.CAPACITY,
+        "Longest time that the refusal of a call is held back in a flood, where its caller is told "
+        "to come back a second later or more: so that callers who do not wait keep nobody else "
+        "waiting. At most half of a call's deadline. 0: every refusal is told at once.",
+        default=5_000,
+        ge=0,
+        le=60_000,
+    )
     index_in_flight_max: int = setting(
         Group.CAPACITY,
         "Index, Forget and TransferThread calls waiting or worked on. More are "

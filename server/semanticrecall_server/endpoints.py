@@ -10,10 +10,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Set
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import grpc
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
 from semanticrecall.v1 import admin_pb2, recall_pb2
@@ -22,6 +24,7 @@ from semanticrecall_core.types.values import CallBudget
 
 from .answers import Clock
 from .errors import AnswerTooLargeError, abort, known_error, status_code
+from .fair_queue import NOBODY, resource_of
 from .forgetting_calls import takes_long
 from .gate import Gate, Kind, Services, Unread
 from .lanes import Lane
@@ -109,6 +112,14 @@ def budget_for(remaining_s: float | None, caller: Caller, deadlines: Deadlines) 
     return CallBudget(time.monotonic() + min(seconds, deadlines.max_s), caller.gone)
 
 
+def whose(kind: type[Message]) -> Callable[[bytes], bytes]:
+    """Tells the resource whose turn an encoded request of this kind waits for."""
+    resource_id = cast(Descriptor, kind.DESCRIPTOR).fields_by_name.get("resource_id")
+    if resource_id is None:
+        return lambda raw: NOBODY
+    return partial(resource_of, number=resource_id.number)
+
+
 Handler = Callable[[Services, Any, Call], Message | bytes | Later]
 
 
@@ -120,6 +131,11 @@ class UnaryMethod:
     request: type[Message]
     handler: Handler
     lane: Callable[[Lanes, bytes], Lane]
+    resource: Callable[[bytes], bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look the resource's field up once."""
+        object.__setattr__(self, "resource", whose(self.request))
 
 
 def _embed_lane(lanes: Lanes, raw: bytes) -> Lane:
@@ -225,7 +241,9 @@ ADMIN_UNARY = (
 )
 
 
-async def read_early(lane: Lane, raw: bytes, kind: type[MessageT], budget: CallBudget) -> MessageT:
+async def read_early(
+    lane: Lane, raw: bytes, kind: type[MessageT], budget: CallBudget, resource: bytes
+) -> MessageT:
     """A request that must be known before it is run: off the event loop unless that is quick.
 
     Raises:
@@ -234,7 +252,7 @@ async def read_early(lane: Lane, raw: bytes, kind: type[MessageT], budget: CallB
     if len(raw) <= SMALL_REQUEST_BYTES:
         with suppress(DecodeError):
             return kind.FromString(raw)
-    return await lane.run(lambda: decode(raw, kind), budget, len(raw))
+    return await lane.run(lambda: decode(raw, kind), budget, len(raw), resource=resource)
 
 
 def recalled_again(services: Services, raw: bytes, ids: Set[str] | None = None) -> bytes | None:
@@ -265,7 +283,7 @@ async def run_unary(
         Exception: whatever went wrong, not yet translated.
     """
     arrived = time.monotonic()
-    lane = method.lane(runtime.lanes, raw)
+    lane, resource = method.lane(runtime.lanes, raw), method.resource(raw)
 
     def job() -> bytes | Later:
         budget.check()
@@ -273,26 +291,21 @@ async def run_unary(
         answer = method.handler(services, decode(raw, method.request), call)
         return answer if isinstance(answer, Later) else encoded(runtime, answer)
 
-    begun = await lane.run(job, budget, len(raw))
-    return begun if isinstance(begun, bytes) else await _rest(runtime, lane, begun, budget, raw)
-
-
-async def _rest(
-    runtime: Runtime, lane: Lane, later: Later, budget: CallBudget, raw: bytes
-) -> bytes:
-    """Wait, then finish."""
-    if later.is_optional:
+    begun = await lane.run(job, budget, len(raw), resource=resource)
+    if isinstance(begun, bytes):
+        return begun
+    if begun.is_optional:
         # Where too many wait already: the work is done, and the answer says what is not.
         with suppress(ResourceExhaustedError):
-            await lane.wait(later.ready, later.patience(), len(raw))
-        return encoded(runtime, later.finish())
-    await lane.wait(later.ready, later.patience(), len(raw))
+            await lane.wait(begun.ready, begun.patience(), len(raw), resource)
+        return encoded(runtime, begun.finish())
+    await lane.wait(begun.ready, begun.patience(), len(raw), resource)
 
-    def job() -> bytes:
+    def rest() -> bytes:
         budget.check()
-        return encoded(runtime, later.finish())
+        return encoded(runtime, begun.finish())
 
-    return await lane.run(job, budget, len(raw), has_waited=True)
+    return await lane.run(rest, budget, len(raw), resource=resource, is_admitted=True)
 
 
 def encoded(runtime: Runtime, answer: Message | bytes) -> bytes:
@@ -350,6 +363,7 @@ async def guarded(
     except Exception as raised:
         caller.left()
         error = known_error(raised, runtime.log)
+        error = await runtime.gate.held_back.hold(error, context.time_remaining())
         ended(status_code(error))
         with runtime.gate.leaving():
             await abort(context, error)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import secrets
 import traceback
+from functools import lru_cache
 from pathlib import PurePath
 
 import grpc
@@ -172,6 +173,20 @@ def rich_status(error: SemanticRecallError) -> status_pb2.Status:
 
 def trailers(error: SemanticRecallError) -> tuple[tuple[str, bytes], ...]:
     """Trailing metadata of a failed call."""
+    if type(error) is ResourceExhaustedError:
+        return _refusal_trailers(error.message, error.reason, error.retry_after_ms)
+    return _encoded(error)
+
+
+@lru_cache(maxsize=256)
+def _refusal_trailers(
+    message: str, reason: str, retry_after_ms: int
+) -> tuple[tuple[str, bytes], ...]:
+    """In a flood thousands of calls are refused with the same few words."""
+    return _encoded(ResourceExhaustedError(message, reason=reason, retry_after_ms=retry_after_ms))
+
+
+def _encoded(error: SemanticRecallError) -> tuple[tuple[str, bytes], ...]:
     return (
         (STATUS_DETAILS_KEY, rich_status(error).SerializeToString()),
         (ERROR_DETAIL_KEY, error_detail(error).SerializeToString()),

@@ -16,14 +16,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 
-from semanticrecall_core.types.errors import ResourceExhaustedError, UnavailableError
+from semanticrecall_core.types.errors import (
+    ResourceExhaustedError,
+    SemanticRecallError,
+    UnavailableError,
+)
 
 from .admin import AdminService
+from .lanes import QUEUE_FULL
 from .service import RecallService
 
 RETRY_WHILE_STARTING_MS = 1_000
 RETRY_WHILE_DRAINING_MS = 500
 RETRY_WHILE_FULL_MS = 200
+HELD_BACK_FROM_MS = 1_000
+HELD_BACK_MAX = 1_000
+RETRY_AFTER_HOLD_MS = 50
 LEAVING_MAX = 128
 """Streams that have ended here but not at their clients, which do not read; see `leaving`."""
 
@@ -98,10 +106,78 @@ class Unread:
             self._room += size
 
 
+class HeldBack:
+    """Refusals in a flood, told when their callers are to come back and not at once.
+
+    Who asks again as soon as it is refused keeps the event loop busy with refusals, while others
+    wait for it: so the advice to come back much later is not left to callers' good will. A held
+    call has no place, and one of `HELD_BACK_MAX` at most: beyond these it is told at once. For one
+    event loop.
+    """
+
+    def __init__(self, seconds_max: float) -> None:
+        self._seconds_max = seconds_max
+        self._held: set[asyncio.Future[bool]] = set()
+        self._is_over = False
+
+    @property
+    def held(self) -> int:
+        """Calls whose refusal is held back now."""
+        return len(self._held)
+
+    async def hold(
+        self, error: SemanticRecallError, remaining_s: float | None
+    ) -> SemanticRecallError:
+        """Wait as long as the error says, but not for most of the caller's time; what to say then.
+
+        Args:
+            error: any; only a full queue that says to come back much later is held back.
+            remaining_s: until the caller's deadline; None: it has none.
+        """
+        if error.retry_after_ms < HELD_BACK_FROM_MS or error.reason != QUEUE_FULL:
+            return error
+        seconds = min(error.retry_after_ms / 1000, self._seconds_max)
+        if remaining_s is not None:
+            seconds = min(seconds, remaining_s / 2)
+        if self._is_over or seconds <= 0 or len(self._held) >= HELD_BACK_MAX:
+            return error
+        if not await self._wait(seconds):
+            return error
+        rest_ms = error.retry_after_ms - round(seconds * 1000)
+        return ResourceExhaustedError(
+            error.message,
+            reason=QUEUE_FULL,
+            retry_after_ms=max(rest_ms, RETRY_AFTER_HOLD_MS),
+        )
+
+    async def _wait(self, seconds: float) -> bool:
+        """Wait so long; False where `end` came first."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[bool] = loop.create_future()
+        timer = loop.call_later(seconds, _set, over, True)
+        self._held.add(over)
+        try:
+            return await over
+        finally:
+            timer.cancel()
+            self._held.discard(over)
+
+    def end(self) -> None:
+        """Hold nobody back any more."""
+        self._is_over = True
+        for over in self._held:
+            _set(over, False)
+
+
+def _set(over: asyncio.Future[bool], is_in_time: bool) -> None:
+    if not over.done():
+        over.set_result(is_in_time)
+
+
 def _full(name: str) -> ResourceExhaustedError:
     return ResourceExhaustedError(
         f"the server has as many {name} as it takes on; come back later",
-        reason="QUEUE_FULL",
+        reason=QUEUE_FULL,
         retry_after_ms=RETRY_WHILE_FULL_MS,
     )
 
@@ -109,7 +185,8 @@ def _full(name: str) -> ResourceExhaustedError:
 class Gate:
     """Counts who is inside and refuses those that come too early, too late or are too many."""
 
-    def __init__(self, limits: Mapping[Kind, int]) -> None:
+    def __init__(self, limits: Mapping[Kind, int], hold_back_max_s: float = 0.0) -> None:
+        self.held_back = HeldBack(hold_back_max_s)
         self._places = {kind: Places(limit, kind.value) for kind, limit in limits.items()}
         self._phase = Phase.STARTING
         self._services: Services | None = None
@@ -140,6 +217,7 @@ class Gate:
         """Let nobody in any more and ask open streams to end."""
         self._phase = Phase.DRAINING
         self._draining.set()
+        self.held_back.end()
         for end_stream in tuple(self._streams):
             end_stream()
 

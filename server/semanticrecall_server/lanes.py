@@ -5,23 +5,43 @@ its caller leaves or its deadline passes is dropped before any work is done. A p
 back when the work has really ended, not when its caller stopped waiting. Who waits for what is
 done elsewhere holds no thread, and one of as many places beside these: those who act never stand
 behind those who wait.
+
+Resources take turns, and none may take all places (`fair_queue`): one that floods is refused, and
+the others go on. How long a call would wait is estimated from how long the last jobs took: where
+that is longer than the lane allows, or than its caller has time, it is refused at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from semanticrecall_core.types.errors import DeadlineExceededError, ResourceExhaustedError
 from semanticrecall_core.types.values import CallBudget
 
+from .fair_queue import NOBODY, FairQueue, Hot, Shares
+
 T = TypeVar("T")
+
+QUEUE_FULL = "QUEUE_FULL"
+RETRY_STEP_MS = 50
+"""What callers are told is a multiple of this: few different refusals are to be encoded."""
+
+RETRY_MAX_MS = 5_000
+HOT_S = 5.0
+"""Who was refused is hot for so long: all that were told to come back have done so by then."""
+
+PLACES_OF_HOT_MIN = 4
+_JOBS_RECENT = 16
+_OUTLIER = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +53,15 @@ class LaneLimits:
         in_flight_max: jobs queued or worked on, and as many calls again that wait elsewhere.
         bytes_in_flight_max: bytes of the requests of either.
         nice: priority of the threads, 0 (normal) to 19 (only when nothing else wants the CPU).
+        wait_max_s: a call that would wait longer for a thread is refused; infinite: only where
+            its deadline is nearer than that; None: jobs differ too much to tell, and none is.
     """
 
     threads: int
     in_flight_max: int
     bytes_in_flight_max: int
     nice: int = 0
+    wait_max_s: float | None = None
 
 
 def _be_nice(nice: int) -> None:
@@ -49,27 +72,30 @@ def _be_nice(nice: int) -> None:
 class _Task(Generic[T]):
     """One job on its way to a thread and back: asyncio's own way takes twice the time."""
 
-    __slots__ = ("_job", "_release", "answer")
+    __slots__ = ("_job", "_loop", "answer", "begun", "resource", "size")
 
     def __init__(
-        self, job: Callable[[], T], answer: asyncio.Future[T], release: Callable[[], None]
+        self, job: Callable[[], T], resource: bytes, size: int, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._job = job
-        self._release = release
-        self.answer = answer
+        self._loop = loop
+        self.resource = resource
+        self.size = size
+        self.begun = False
+        self.answer: asyncio.Future[T] = loop.create_future()
 
-    def work(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Do the job and hand over what came of it. On a thread."""
-        result: T | None = None
-        error: BaseException | None = None
+    def work(self) -> tuple[T | None, BaseException | None]:
+        """Do the job. On a thread."""
         try:
-            result = self._job()
+            return self._job(), None
         except BaseException as raised:
-            error = raised
-        self._release()
+            return None, raised
+
+    def hand_over(self, outcome: tuple[T | None, BaseException | None]) -> None:
+        """Give the caller what came of it. On a thread."""
         # The loop is closed when a server stopped without waiting for this job.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(self._deliver, result, error)
+            self._loop.call_soon_threadsafe(self._deliver, *outcome)
 
     def _deliver(self, result: T | None, error: BaseException | None) -> None:
         if self.answer.done():
@@ -90,32 +116,40 @@ class _Task(Generic[T]):
             )
 
 
-class _Places:
-    """So many calls and bytes at once. Thread-safe."""
+class _Pace:
+    """How long jobs take of late, and when who was refused is to come back."""
 
-    def __init__(self, limits: LaneLimits) -> None:
-        self._limits = limits
-        self._lock = threading.Lock()
-        self._bytes = 0
-        self.taken = 0
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._jobs = 0
+        self._job_s = 0.0
+        self._next_return = 0.0
 
-    def take(self, request_bytes: int, *, in_any_case: bool = False) -> bool:
-        """Take one, unless all are taken."""
-        with self._lock:
-            if not in_any_case and (
-                self.taken >= self._limits.in_flight_max
-                or self._bytes + request_bytes > self._limits.bytes_in_flight_max
-            ):
-                return False
-            self.taken += 1
-            self._bytes += request_bytes
-            return True
+    def took(self, seconds: float) -> None:
+        """A job took so long. One that took much longer than the others says little of them."""
+        if self._jobs < _JOBS_RECENT:
+            self._jobs += 1
+        else:
+            seconds = min(seconds, _OUTLIER * self._job_s)
+        self._job_s += (seconds - self._job_s) / self._jobs
 
-    def give_back(self, request_bytes: int) -> None:
-        """Give back what `take` took."""
-        with self._lock:
-            self.taken -= 1
-            self._bytes -= request_bytes
+    def wait_s(self, ahead: int) -> float:
+        """How long a job waits that has so many ahead of it; 0 until enough were done to tell."""
+        return ahead * self._job_s / self._threads if self._jobs == _JOBS_RECENT else 0.0
+
+    def return_ms(self, wait_s: float, *, in_turn: bool) -> int:
+        """When to come back, at the soonest after `wait_s`.
+
+        In turn: each after the one before, as far apart as jobs are done, so that they do not come
+        back all at once and are refused again.
+        """
+        if in_turn:
+            now = time.monotonic()
+            self._next_return = min(max(self._next_return, now + wait_s), now + RETRY_MAX_MS / 1000)
+            wait_s = self._next_return - now
+            self._next_return += self.wait_s(1)
+        steps = math.ceil(wait_s * 1000 / RETRY_STEP_MS)
+        return min(max(steps, 1) * RETRY_STEP_MS, RETRY_MAX_MS)
 
 
 class Lane:
@@ -124,8 +158,15 @@ class Lane:
     def __init__(self, name: str, limits: LaneLimits, retry_after_ms: int) -> None:
         self.name = name
         self._retry_after_ms = retry_after_ms
-        self._working = _Places(limits)
-        self._waiting = _Places(limits)
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._queue: FairQueue[_Task[Any]] = FairQueue()
+        self._working = Shares(limits.in_flight_max, limits.bytes_in_flight_max)
+        self._waiting = Shares(limits.in_flight_max, limits.bytes_in_flight_max)
+        self._hot = Hot(HOT_S)
+        self._pace = _Pace(limits.threads)
+        self._workers = 0
+        self._is_closed = False
         self._executor = ThreadPoolExecutor(
             limits.threads, f"{name}-lane", initializer=_be_nice, initargs=(limits.nice,)
         )
@@ -146,60 +187,148 @@ class Lane:
         budget: CallBudget,
         request_bytes: int,
         *,
-        has_waited: bool = False,
+        resource: bytes = NOBODY,
+        is_admitted: bool = False,
     ) -> T:
         """Run `job` on a thread and wait for it, at most as long as the budget lasts.
 
-        A call that has waited with `wait` was admitted then, and is not refused now.
+        A call that was admitted before (it has waited with `wait`, or its stream has begun) is not
+        refused now.
 
         Raises:
-            ResourceExhaustedError: the lane is full; nothing was done.
+            ResourceExhaustedError: the lane or the resource's share of it is full, or its turn
+                would come too late; nothing was done.
             DeadlineExceededError: the budget ran out; the job stops at its next check.
             Exception: what the job raised.
         """
-        if not self._working.take(request_bytes, in_any_case=has_waited):
-            raise self._full("in flight")
         loop = asyncio.get_running_loop()
-        task = _Task(job, loop.create_future(), lambda: self._working.give_back(request_bytes))
-        try:
-            queued = self._executor.submit(task.work, loop)
-        except BaseException:
-            self._working.give_back(request_bytes)
-            raise
-        timer = loop.call_later(budget.remaining(), task.expire)
+        seconds = budget.remaining()
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the lane is closed")
+            if not is_admitted:
+                self._admit(resource, request_bytes, seconds)
+            task = _Task(job, resource, request_bytes, loop)
+            self._working.take(resource, request_bytes)
+            self._queue.add(resource, task)
+            needs_thread = self._workers < self._limits.threads
+            self._workers += needs_thread
+        if needs_thread:
+            self._begin(task)
+        timer = loop.call_later(seconds, task.expire)
         try:
             answer: T = await task.answer
             return answer
         finally:
             timer.cancel()
             # Whoever stopped waiting: what has not begun is dropped, and its place is free.
-            if queued.cancel():
-                self._working.give_back(request_bytes)
+            if not task.begun:
+                self._drop(task)
 
-    async def wait(self, ready: Future[None], seconds: float, request_bytes: int) -> None:
+    def _admit(self, resource: bytes, size: int, seconds: float) -> None:
+        """Refuse what there is no room or no time for. Locked."""
+        wait_max_s, threads = self._limits.wait_max_s, self._limits.threads
+        wait_s, most = 0.0, None
+        if wait_max_s is not None and self._workers >= threads:
+            wait_s = self._pace.wait_s(self._queue.ahead(resource))
+            if self._hot.has(resource, time.monotonic()):
+                # Its next calls come soon enough: those that are let in need not also wait long.
+                most = max(PLACES_OF_HOT_MIN, 2 * threads)
+        if not self._working.has_room(resource, size, most):
+            message = self._full("in flight")
+        elif wait_max_s is not None and wait_s > min(wait_max_s, seconds):
+            message = f"the server has more {self.name} calls waiting than it answers in time"
+        else:
+            return
+        # Whom others keep out does not come back behind all of theirs.
+        in_turn = self._working.holds(resource)
+        if in_turn:
+            self._hot.add(resource, time.monotonic())
+        raise self._refusal(message, wait_s, in_turn=in_turn)
+
+    def _begin(self, task: _Task[Any]) -> None:
+        """Have a thread work on what waits, until nothing does."""
+        try:
+            self._executor.submit(self._work)
+        except BaseException:
+            with self._lock:
+                self._workers -= 1
+            self._drop(task)
+            raise
+
+    def _work(self) -> None:
+        task = self._next(None, 0.0)
+        while task is not None:
+            began = time.monotonic()
+            outcome = task.work()
+            following = self._next(task, time.monotonic() - began)
+            # The place was free before the caller hears.
+            task.hand_over(outcome)
+            task = following
+            del outcome, following
+
+    def _next(self, done: _Task[Any] | None, took_s: float) -> _Task[Any] | None:
+        """Give back the place of what is done, and take the next job."""
+        with self._lock:
+            if done is not None:
+                self._working.give_back(done.resource, done.size)
+                self._pace.took(took_s)
+            task = None if self._is_closed else self._queue.take()
+            if task is None:
+                self._workers -= 1
+            else:
+                task.begun = True
+            return task
+
+    def _drop(self, task: _Task[Any]) -> None:
+        """Take a task out of the queue, unless it has begun."""
+        with self._lock:
+            if self._queue.remove(task.resource, task):
+                self._working.give_back(task.resource, task.size)
+
+    async def wait(
+        self,
+        ready: Future[None],
+        seconds: float,
+        request_bytes: int,
+        resource: bytes = NOBODY,
+    ) -> None:
         """Wait for something done elsewhere, without a thread, at most so many seconds.
 
         A wait that ends before `ready` cancels it.
 
         Raises:
-            ResourceExhaustedError: as many wait as the lane takes on.
+            ResourceExhaustedError: as many wait as the lane takes on, or of this resource.
         """
-        if not self._waiting.take(request_bytes):
+        with self._lock:
+            is_admitted = self._waiting.has_room(resource, request_bytes)
+            if is_admitted:
+                self._waiting.take(resource, request_bytes)
+        if not is_admitted:
             ready.cancel()
-            raise self._full("waiting")
+            raise self._refusal(self._full("waiting"), 0.0, in_turn=False)
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.wrap_future(ready), seconds)
         finally:
-            self._waiting.give_back(request_bytes)
+            with self._lock:
+                self._waiting.give_back(resource, request_bytes)
 
     def close(self) -> None:
         """Drop what waits, finish what runs, end the threads."""
+        with self._lock:
+            self._is_closed = True
         self._executor.shutdown(wait=True, cancel_futures=True)
 
-    def _full(self, how: str) -> ResourceExhaustedError:
+    def _full(self, how: str) -> str:
+        return (
+            f"the server has as many {self.name} calls {how}, or of this resource, as it takes on"
+        )
+
+    def _refusal(self, message: str, wait_s: float, *, in_turn: bool) -> ResourceExhaustedError:
+        least_s = self._retry_after_ms / 1000
         return ResourceExhaustedError(
-            f"the server has as many {self.name} calls {how} as it takes on; come back later",
-            reason="QUEUE_FULL",
-            retry_after_ms=self._retry_after_ms,
+            f"{message}; come back later",
+            reason=QUEUE_FULL,
+            retry_after_ms=self._pace.return_ms(max(wait_s, least_s), in_turn=in_turn),
         )

@@ -9,6 +9,7 @@ with the reason STARTING.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -142,12 +143,19 @@ def make_lanes(settings: Settings, recall_threads: int) -> Lanes:
     return Lanes(
         recall=Lane(
             "recall",
-            LaneLimits(recall_threads, settings.recalls_in_flight_max, size),
+            LaneLimits(
+                recall_threads,
+                settings.recalls_in_flight_max,
+                size,
+                wait_max_s=(settings.queue_wait_ms_max or math.inf) / 1000,
+            ),
             RECALL_RETRY_MS,
         ),
         index=Lane(
             "index",
-            LaneLimits(settings.index_threads, settings.index_in_flight_max, size),
+            LaneLimits(
+                settings.index_threads, settings.index_in_flight_max, size, wait_max_s=math.inf
+            ),
             WRITE_RETRY_MS,
         ),
         admin=Lane(
@@ -170,7 +178,8 @@ class Sidecar:
                 Kind.CALL: settings.calls_in_flight_max,
                 Kind.STREAM: settings.streams_open_max,
                 Kind.EXPORT: settings.admin_in_flight_max,
-            }
+            },
+            settings.refusal_hold_ms_max / 1000,
         )
         self._metrics = Metrics(server_version())
         self._metrics.watch(self._readings)
@@ -368,6 +377,7 @@ class Sidecar:
         ]
         found += [
             Reading("calls_open", "Calls in flight, streams too.", self._gate.inside),
+            Reading("refusals_held", "Refusals held back in a flood.", self._gate.held_back.held),
             Reading("ready", "1 while calls are answered.", float(self.is_ready())),
             Reading("disk_bytes", DISK_BYTES_HELP, bytes_in(self._settings.data_dir)),
         ]

@@ -40,6 +40,7 @@ from .endpoints import (
     read_early,
     recalled_again,
     run_unary,
+    whose,
 )
 from .gate import Kind, Phase, Services
 from .reembedding_calls import PROGRESS_INTERVAL_S
@@ -217,7 +218,8 @@ class RecallStream:
         try:
             early = budget_for(None, self._caller, deadlines)
             lane = self._runtime.lanes.recall
-            request = await read_early(lane, raw, recall_pb2.RecallRequest, early)
+            resource = RECALL.resource(raw)
+            request = await read_early(lane, raw, recall_pb2.RecallRequest, early, resource)
             request_id = request.request_id
             is_mine = self._claim(request)
             budget = stream_budget(request.timeout_ms, self._caller, deadlines)
@@ -333,6 +335,10 @@ class ServerStreamMethod:
     begin: Callable[[Services, Any, CallBudget], Batches]
     interval_s: float = 0.0
 
+    def resource(self, raw: bytes) -> bytes:
+        """Whose turn an encoded request waits for."""
+        return whose(self.request)(raw)
+
 
 ADMIN_STREAMS = (
     ServerStreamMethod("Verify", admin_pb2.VerifyRequest, lambda s, r, b: s.admin.verify(r, b)),
@@ -358,17 +364,23 @@ def server_stream_endpoint(
 
     async def stream(services: Services, raw: bytes, context: Context, caller: Caller) -> None:
         budget = budget_for(context.time_remaining(), caller, long)
-        lane = runtime.lanes.admin
+        lane, resource = runtime.lanes.admin, method.resource(raw)
 
         def begin() -> Batches:
             return iter(method.begin(services, decode(raw, method.request), budget))
 
         async with ended_when_idle(runtime.stream_idle_s) as idle:
             with idle.working():
-                batches = await lane.run(begin, budget, len(raw))
+                batches = await lane.run(begin, budget, len(raw), resource=resource)
             while True:
                 with idle.working():
-                    batch = await lane.run(lambda: next(batches, None), budget, 0)
+                    batch = await lane.run(
+                        lambda: next(batches, None),
+                        budget,
+                        0,
+                        resource=resource,
+                        is_admitted=True,
+                    )
                 if batch is None:
                     return
                 for answer in batch:
