@@ -31,3 +31,18 @@ def test_another_database_that_is_sound_in_itself_is_refused(tmp_path: Path) -> 
     assert content(empty.store) == {}
     world.close()
     empty.close()
+
+
+@pytest.mark.parametrize("table", ["messages", "vectors", "analyses"])
+def test_each_row_is_compared_with_its_checksum(table: str, tmp_path: Path) -> None:
+    world = SavedWorld(tmp_path)
+    world.add("u", ["one", "two", "three"])
+    path = world.path(world.create())
+    connection = connect(path.as_uri(), apsw.SQLITE_OPEN_READWRITE)
+    connection.execute(f"UPDATE {table} SET checksum = checksum + 1 WHERE seq = 2")
+    assert connection.changes() == 1
+    connection.close()
+    world.databases.check(path, budget(), rows=False)
+    with pytest.raises(CorruptDataError, match="does not match its checksum"):
+        world.databases.check(path, budget())
+    world.close()
