@@ -190,6 +190,20 @@ async def test_a_client_may_be_made_before_its_loop(shelf: Shelf) -> None:
         assert await asyncio.to_thread(elsewhere, address) == 0
 
 
+async def test_recall_goes_on_after_damage_too(address: str, shelf: Shelf) -> None:
+    detail = types_pb2.ErrorDetail(code=15, message="a page is damaged", reason="DATA_LOSS")
+    failure = Failure(grpc.StatusCode.DATA_LOSS, detail)
+    shelf.failures = [failure] * 2
+    async with client(address, fail_open=True) as memory:
+        assert (await memory.recall("u", "q")).degraded == "DATA_LOSS"
+        with pytest.raises(sr.DataLossError):
+            await memory.index("u", "t", [user("x")])
+    shelf.failures = [failure]
+    async with client(address) as strict:
+        with pytest.raises(sr.DataLossError):
+            await strict.recall("u", "q")
+
+
 @pytest.mark.timeout(30)
 async def test_who_has_just_waited_in_vain_does_not_wait_again(tmp_path: Path) -> None:
     # Any further wait would go past the limit of this test.

@@ -137,6 +137,23 @@ def test_what_recall_goes_on_after(
         assert memory.recall("u", "q").degraded == reason
 
 
+def test_recall_goes_on_after_damage_too_and_says_so(
+    address: str, shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    detail = types_pb2.ErrorDetail(code=15, message="a page is damaged", reason="DATA_LOSS")
+    failure = Failure(grpc.StatusCode.DATA_LOSS, detail)
+    shelf.failures = [failure] * 2
+    with RecallClient(address) as memory:
+        assert memory.recall("u", "a secret query").degraded == "DATA_LOSS"
+        assert [record.levelno for record in caplog.records] == [logging.WARNING]
+        assert "secret" not in caplog.text
+        with pytest.raises(sr.DataLossError):
+            memory.index("u", "t", [user("x")])
+    shelf.failures = [failure]
+    with RecallClient(address, fail_open=False) as strict, pytest.raises(sr.DataLossError):
+        strict.recall("u", "q")
+
+
 def test_an_answer_that_is_too_large_is_a_mistake(address: str, shelf: Shelf) -> None:
     detail = types_pb2.ErrorDetail(code=8, message="ask for fewer", reason="ANSWER_TOO_LARGE")
     shelf.failures = [Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, detail)]

@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 import grpc
 
 from .errors import (
+    DataLossError,
     InvalidArgumentError,
     SemanticRecallError,
     UnavailableError,
@@ -67,8 +68,8 @@ class ClientOptions(TypedDict, total=False):
             sidecar that starts or restarts). Default 3. A call that has waited so long in vain
             says that the sidecar is away; for 10 seconds after each such failure the next one
             tries once, without waiting.
-        fail_open: what `recall` does when the sidecar cannot be reached, is too late or is
-            full. True (default): it returns an empty result with `degraded` set, and logs a
+        fail_open: what `recall` does when the sidecar cannot be reached, is too late, is
+            full or finds damage on its disk. True (default): it returns an empty result with `degraded` set, and logs a
             warning: an agent goes on without memories. False: it raises. Mistakes (a bad
             field, a wrong token) raise always; so do all other calls: an `index` that is lost
             would be lost memory.
@@ -111,7 +112,8 @@ class Connection:
 
         An answer that is too large, say, is no outage but a mistake: asking again is no use.
         """
-        if not (self.fail_open and error.retryable):
+        goes_on = error.retryable or isinstance(error, DataLossError)
+        if not (self.fail_open and goes_on):
             raise error
         log.warning(
             "recall goes on without memories (%s): %s; fail_open=False raises instead",

@@ -105,7 +105,7 @@ class FailedPreconditionError(SemanticRecallError):
 class DataLossError(SemanticRecallError):
     """Raised when stored data is damaged beyond mending, a snapshot say (DATA_LOSS).
 
-    Nothing of it was taken.
+    Nothing of it was taken. A `recall` of a client that fails open does not raise it.
     """
 
     default_reason = "DATA_LOSS"
@@ -194,7 +194,12 @@ _UNAVAILABLE = 14
 _ERROR_ID = re.compile(r"\bid\b[^.]*\b([0-9a-f]{16})\b")
 
 # What a caller who fails open goes on after; anything else is a mistake to be mended.
-FAIL_OPEN_ERRORS = (UnavailableError, DeadlineExceededError, ResourceExhaustedError)
+FAIL_OPEN_ERRORS = (
+    UnavailableError,
+    DeadlineExceededError,
+    ResourceExhaustedError,
+    DataLossError,
+)
 
 
 def error_from_detail(detail: types_pb2.ErrorDetail) -> SemanticRecallError:

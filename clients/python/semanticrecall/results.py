@@ -179,7 +179,7 @@ class RecallResult(Sequence[RecalledMessage]):
         context_text: the messages as text for a prompt.
         info: what it cost.
         degraded: "" normally. Otherwise the sidecar gave no answer, the client failed open, and
-            this says why (e.g. "UNREACHABLE", "DEADLINE_EXCEEDED", "QUEUE_FULL").
+            this says why (e.g. "UNREACHABLE", "DEADLINE_EXCEEDED", "QUEUE_FULL", "DATA_LOSS").
         request_id: the request's.
         excluded: what is not in the answer, and why, the best first; with `explain` only.
     """
