@@ -191,7 +191,7 @@ async def test_a_client_may_be_made_before_its_loop(shelf: Shelf) -> None:
 
 
 async def test_recall_goes_on_after_damage_too(address: str, shelf: Shelf) -> None:
-    detail = types_pb2.ErrorDetail(code=15, message="a page is damaged", reason="DATA_LOSS")
+    detail = types_pb2.ErrorDetail(code=15, message="a page is damaged", reason="PAGE_DAMAGED")
     failure = Failure(grpc.StatusCode.DATA_LOSS, detail)
     shelf.failures = [failure] * 2
     async with client(address, fail_open=True) as memory:

@@ -140,12 +140,13 @@ def test_what_recall_goes_on_after(
 def test_recall_goes_on_after_damage_too_and_says_so(
     address: str, shelf: Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:
-    detail = types_pb2.ErrorDetail(code=15, message="a page is damaged", reason="DATA_LOSS")
+    detail = types_pb2.ErrorDetail(code=15, message="a page is damaged", reason="PAGE_DAMAGED")
     failure = Failure(grpc.StatusCode.DATA_LOSS, detail)
     shelf.failures = [failure] * 2
     with RecallClient(address) as memory:
         assert memory.recall("u", "a secret query").degraded == "DATA_LOSS"
         assert [record.levelno for record in caplog.records] == [logging.WARNING]
+        assert "PAGE_DAMAGED" in caplog.text
         assert "secret" not in caplog.text
         with pytest.raises(sr.DataLossError):
             memory.index("u", "t", [user("x")])

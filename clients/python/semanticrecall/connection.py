@@ -112,15 +112,16 @@ class Connection:
 
         An answer that is too large, say, is no outage but a mistake: asking again is no use.
         """
-        goes_on = error.retryable or isinstance(error, DataLossError)
-        if not (self.fail_open and goes_on):
+        damage = isinstance(error, DataLossError)
+        if not (self.fail_open and (error.retryable or damage)):
             raise error
         log.warning(
             "recall goes on without memories (%s): %s; fail_open=False raises instead",
             error.reason,
             error.message,
         )
-        return RecallResult((), degraded=error.reason)
+        # Whatever it is that is damaged: a caller looks for one word.
+        return RecallResult((), degraded=DataLossError.default_reason if damage else error.reason)
 
     def away(self) -> UnavailableError:
         """Why nothing answers: nobody listens, or whoever does cannot be talked to.
