@@ -32,7 +32,8 @@ def key(arguments: Sequence[str]) -> int:
     """`semanticrecall key`: new."""
     parser = ArgumentParser(
         prog="semanticrecall key",
-        description="Keys for --encryption-key-file.",
+        description="Make a key for --encryption-key-file. That is all it does: a key is put to "
+        "use,\nand changed, by `semanticrecall serve`.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -58,8 +58,15 @@ class Option:
             return "list of strings"
         if isinstance(kind, type) and issubclass(kind, StrEnum):
             return ", ".join(member.value for member in kind)
-        words = {bool: "true, false", int: "integer", str: "string", Path: "path"}
-        return words.get(kind, "secret string")
+        words = {
+            bool: "true, false",
+            int: "integer",
+            float: "number",
+            str: "string",
+            Path: "path",
+            SecretStr: "secret string",
+        }
+        return words[kind]
 
     @property
     def bounds(self) -> str:

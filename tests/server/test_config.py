@@ -147,6 +147,11 @@ def test_what_kubernetes_sets_for_a_service_is_let_be(
         ({"top_k_max": "abc"}, "--top-k-max: must be an integer, 1 to 10,000"),
         ({"top_k_max": 1.5}, "--top-k-max: must be an integer, 1 to 10,000"),
         ({"text_bytes_max": 0}, "--text-bytes-max: must be an integer, 1 or more"),
+        (
+            {"retention_age_days_max": "thirty"},
+            "--retention-age-days-max: must be a number, 0 to 36,500",
+        ),
+        ({"tokens": 7}, "--tokens: must be a secret string"),
         ({"device": "tpu"}, "--device: must be one of cpu, cuda, auto"),
         ({"accept_loss": "maybe"}, "--accept-loss: must be true or false"),
         ({"data_dir": 7}, "--data-dir: must be a path"),

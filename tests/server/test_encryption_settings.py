@@ -96,6 +96,9 @@ def test_the_command_prints_a_new_key_each_time(capsys: pytest.CaptureFixture[st
         assert err == ""
         printed.add(out)
     assert len(printed) == 5
+    with pytest.raises(SystemExit):
+        key(["--help"])
+    assert "That is all it does" in capsys.readouterr().out
     for wrong in ([], ["old"], ["new", "more"]):
         with pytest.raises(SystemExit) as ended:
             key(wrong)
