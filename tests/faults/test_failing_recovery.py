@@ -64,14 +64,22 @@ def test_a_start_that_is_cut_off_after_a_crash_loses_nothing(tmp_path: Path, col
 
 def _crash(name: str, begun: Path, tmp_path: Path, run: FaultRun) -> fault_scenarios.Told:
     """Kill it somewhere in the second half, where there is something to lose, in place."""
-    counting = tmp_path / "counting"
-    shutil.copytree(begun, counting)
-    counted = run_with(name, counting, Fault(str(counting), Action.COUNT, syncs=False)).counted
-    shutil.rmtree(counting)
-    at = run.random.randrange(counted // 2, counted)
-    ended = run_with(name, begun, Fault(str(begun), Action.KILL, first=at, last=at, syncs=False))
-    assert ended.status == -signal.SIGKILL
-    assert name == "upgrade" or ended.told.acked
+    trial = tmp_path / "trial"
+    shutil.copytree(begun, trial)
+    counted = run_with(name, trial, Fault(str(trial), Action.COUNT, syncs=False)).counted
+    earliest = counted // 2
+    while True:
+        shutil.rmtree(trial)
+        shutil.copytree(begun, trial)
+        at = run.random.randrange(earliest, counted)
+        fault = Fault(str(trial), Action.KILL, first=at, last=at, syncs=False)
+        ended = run_with(name, trial, fault)
+        assert ended.status == -signal.SIGKILL
+        if name == "upgrade" or ended.told.acked:
+            break
+        earliest = at + 1  # nothing was acknowledged yet
+    shutil.rmtree(begun)
+    trial.rename(begun)
     run.count("crashes")
     return ended.told
 
