@@ -129,7 +129,8 @@ class Settings(StorageSettings):
     )
     recalls_in_flight_max: int = setting(
         Group.CAPACITY,
-        "Recalls and reads waiting or worked on. More are RESOURCE_EXHAUSTED at once.",
+        "Recalls and reads waiting or worked on; one resource may take as many as are still free, "
+        "but 8 in any case. More are RESOURCE_EXHAUSTED at once.",
         default=256,
         ge=1,
         le=100_000,
@@ -138,7 +139,7 @@ class Settings(StorageSettings):
         Group.CAPACITY,
         "Longest time that an accepted recall or read is expected to wait for a thread; what would "
         "wait longer is RESOURCE_EXHAUSTED at once. 0: no bound but its own deadline.",
-        default=1_000,
+        default=2_000,
         ge=0,
         le=600_000,
     )
@@ -153,8 +154,8 @@ class Settings(StorageSettings):
     )
     index_in_flight_max: int = setting(
         Group.CAPACITY,
-        "Index, Forget and TransferThread calls waiting or worked on. More are "
-        "RESOURCE_EXHAUSTED at once.",
+        "Index, Forget and TransferThread calls waiting or worked on; one resource may take as "
+        "many as are still free, but 8 in any case. More are RESOURCE_EXHAUSTED at once.",
         default=256,
         ge=1,
         le=100_000,

@@ -35,6 +35,11 @@ class RecallServiceStub(object):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
+
+    Resources take turns, and one that asks for more than is done is refused while others go on. A
+    call that could not be answered before its deadline is refused at once. Where RetryInfo would say
+    a second or more, the refusal itself may come that much later, after at most half of the call's
+    time (`--refusal-hold-ms-max`): a queue that is full for long.
     """
 
     def __init__(self, channel):
@@ -105,6 +110,11 @@ class RecallServiceServicer(object):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
+
+    Resources take turns, and one that asks for more than is done is refused while others go on. A
+    call that could not be answered before its deadline is refused at once. Where RetryInfo would say
+    a second or more, the refusal itself may come that much later, after at most half of the call's
+    time (`--refusal-hold-ms-max`): a queue that is full for long.
     """
 
     def Recall(self, request, context):
@@ -267,6 +277,11 @@ class RecallService(object):
     UNAUTHENTICATED (tokens are configured and none, or a wrong one, was sent), RESOURCE_EXHAUSTED
     (queue or disk full; RetryInfo says when to come back), DEADLINE_EXCEEDED, UNAVAILABLE (starting
     or draining), INTERNAL (an error id to look up in the server's log, nothing else).
+
+    Resources take turns, and one that asks for more than is done is refused while others go on. A
+    call that could not be answered before its deadline is refused at once. Where RetryInfo would say
+    a second or more, the refusal itself may come that much later, after at most half of the call's
+    time (`--refusal-hold-ms-max`): a queue that is full for long.
     """
 
     @staticmethod
