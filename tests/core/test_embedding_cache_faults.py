@@ -17,6 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from semanticrecall_core.embedding.cache import CacheKey
+from semanticrecall_core.embedding.cache_format import open_connection
 from semanticrecall_core.types.errors import UnavailableError
 from support.cache_files import TEXTS, FiledCache, files_of, filled, reopened, vector_of
 from support.faulty_disk import FaultyDisk
@@ -113,10 +114,16 @@ def test_a_changed_bit_never_gives_another_vector(tmp_path: Path) -> None:
 
 def test_a_damaged_entry_is_dropped_counted_and_made_anew(tmp_path: Path) -> None:
     path = filled(tmp_path)
-    content = bytearray(path.read_bytes())
-    place = content.index(vector_of("u", TEXTS[7]).tobytes())
-    content[place + 100] ^= 4
-    path.write_bytes(content)
+    damaged = bytearray(vector_of("u", TEXTS[7]).tobytes())
+    damaged[100] ^= 4
+    raw = open_connection(path, "unix-excl", None)  # below the entry's checksum, above the page's
+    raw.execute(
+        "UPDATE entries SET value = CAST(? || substr(value, ?) AS BLOB) WHERE substr(value, 1, 64)"
+        " = ?",
+        (bytes(damaged), len(damaged) + 1, vector_of("u", TEXTS[7]).tobytes()[:64]),
+    )
+    assert raw.changes() == 1
+    raw.close()
     filed = FiledCache(tmp_path)
     with capture_logs() as logs:
         assert [text for text in TEXTS if not filed.find(text)] == [TEXTS[7]]
@@ -147,13 +154,12 @@ def test_an_entry_of_another_name_is_not_given_out(filed: FiledCache) -> None:
     filed.put("a")
     filed.put("b")
     filed.close()
-    raw = sqlite3.connect(filed.path)
+    raw = open_connection(filed.path, "unix-excl", None)
     rows = raw.execute("SELECT id, checksum, value FROM entries ORDER BY id").fetchall()
     for (row_id, _, _), (_, checksum, value) in zip(rows, reversed(rows), strict=True):
         raw.execute(
             "UPDATE entries SET checksum = ?, value = ? WHERE id = ?", (checksum, value, row_id)
         )
-    raw.commit()
     raw.close()
     again = FiledCache(filed.path.parent)
     assert not again.find("a")
@@ -186,24 +192,22 @@ def foreign_database(path: Path) -> None:
 
 def other_format(path: Path) -> None:
     filled(path.parent)
-    raw = sqlite3.connect(path)
-    raw.execute("PRAGMA user_version = 2")
+    raw = open_connection(path, "unix-excl", None)
+    raw.execute("PRAGMA user_version = 99")
     raw.close()
 
 
 def with_a_trigger(path: Path) -> None:
     filled(path.parent)
-    raw = sqlite3.connect(path)
+    raw = open_connection(path, "unix-excl", None)
     raw.execute("CREATE TRIGGER t AFTER INSERT ON entries BEGIN DELETE FROM entries; END")
-    raw.commit()
     raw.close()
 
 
 def without_its_row(path: Path) -> None:
     filled(path.parent)
-    raw = sqlite3.connect(path)
+    raw = open_connection(path, "unix-excl", None)
     raw.execute("DELETE FROM cache")
-    raw.commit()
     raw.close()
 
 

@@ -115,3 +115,4 @@ def test_a_changed_bit_of_the_cache_is_never_another_vector(tmp_path: Path, colu
             for suffix in ("-wal", "-shm"):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
         assert run.counts["told"] > 0.85 * run.done
+        assert run.counts["not found, to be computed again"] == 0

@@ -139,7 +139,10 @@ class CacheFile:
         try:
             row = self._row(name[OWNER_BYTES:])
         except FILE_FAULTS as error:
-            self._spoilt = self._spoilt or is_damage(error)
+            if is_damage(error) and not self._spoilt:
+                self._spoilt = True  # begun anew by whoever writes or erases next
+                self._damaged += 1
+                _log.warning("embedding.cache_file_damaged")
             return None
         finally:
             self._places.release()
@@ -311,8 +314,8 @@ class CacheFile:
                     self._writer.pragma("synchronous", "NORMAL")
                     self._entries -= len(gone)
                     self._erased = self._erased or bool(gone)
-                except FILE_FAULTS:
-                    self._begin_anew("NOT_ERASABLE")
+                except FILE_FAULTS as error:
+                    self._begin_anew("DAMAGED" if is_damage(error) else "NOT_ERASABLE")
             if self._remains:
                 raise UnavailableError("the file of cached embeddings cannot be erased")
             return gone
@@ -348,8 +351,8 @@ class CacheFile:
                     self._writer.execute("VACUUM")
                 except (apsw.BusyError, apsw.LockedError):
                     return False
-                except FILE_FAULTS:
-                    self._begin_anew("NOT_ERASABLE")
+                except FILE_FAULTS as error:
+                    self._begin_anew("DAMAGED" if is_damage(error) else "NOT_ERASABLE")
             if self._remains:
                 raise UnavailableError("the file of cached embeddings cannot be erased")
             emptied = self._empty_log()
@@ -388,7 +391,7 @@ class CacheFile:
     def _begin_anew(self, reason: str) -> None:
         """Delete the file and make an empty one; without one where that fails."""
         _log.warning("embedding.cache_file_begun_anew", reason=reason)
-        self._damaged += reason == "DAMAGED"
+        self._damaged += reason == "DAMAGED" and not self._spoilt
         self._let_go()
         self._spoilt = False
         self._damaged_keys.clear()

@@ -6,13 +6,16 @@ sidecar is down, and costs then one run of the model per text. Invariants first:
     made with the file, and only in the file.
   - An entry that does not match its checksum, or is not a unit vector, is never given out.
   - All entries are of one model generation: with another one the file is begun anew.
+  - Every page is sound when it is read. A damaged index could hide an entry from an erasure, which
+    would then not be erased; so the file is begun anew as soon as a damaged page is met.
   - What was erased is in neither the database nor, after the next checkpoint, its log: SQLite's
     secure_delete writes zeros over it. Where an entry cannot be erased the file is deleted.
   - What is damaged, foreign or of another format is deleted and begun anew, with one log line.
 
 Format 1 (PRAGMA application_id 0x53524543, "SREC"; PRAGMA user_version 1), pages of 8,192 bytes, of
-which five hold entries of a 384-dimension model each; where the directory is encrypted, so is every
-page (encryption/pages.py):
+which five hold entries of a 384-dimension model each. Every page has a checksum
+(encryption/checksum_layer.py); where the directory is encrypted, so is every page, with a tag
+(encryption/pages.py). A file without checksums, as it was made before, is written anew:
 
   cache    one row: secret (32 random bytes), generation (the embedder's), checksum (16 bytes:
            BLAKE2b of the generation's UTF-8, keyed with the secret).
@@ -38,7 +41,7 @@ from pathlib import Path
 
 import apsw
 
-from ..encryption import pages
+from ..encryption import checksum_layer, pages
 
 APPLICATION_ID = 0x53524543
 FORMAT = 1
@@ -83,25 +86,40 @@ FILE_FAULTS = (apsw.Error, OSError, ValueError, TypeError, UnusableFileError)
 
 def is_damage(error: Exception) -> bool:
     """Whether one of FILE_FAULTS says that the file, and not the disk, is at fault."""
-    return not isinstance(error, apsw.Error | OSError) or isinstance(
-        error, apsw.CorruptError | apsw.NotADBError | apsw.FormatError
+    return (
+        not isinstance(error, apsw.Error | OSError)
+        or isinstance(error, apsw.NotADBError | apsw.FormatError)
+        or checksum_layer.is_page_damage(error)
     )
 
 
 def open_connection(path: Path, vfs: str, key: bytes | None) -> apsw.Connection:
-    """A connection to a file that is there, with the key of its pages. Raises FILE_FAULTS."""
-    connection = apsw.Connection(
-        str(path),
-        flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX,
-        vfs=vfs if key is None else pages.layer_over(vfs),
-    )
+    """A connection to a file that is there, its log open, with the key of its pages.
+
+    Raises FILE_FAULTS.
+    """
     if key is not None:
-        pages.unlock(connection, key)
-    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
-    connection.pragma("trusted_schema", "OFF")
-    connection.pragma("cell_size_check", "ON")
-    connection.pragma("mmap_size", 0)  # a truncated map would kill the process
-    connection.pragma("temp_store", "MEMORY")
+        return _connected(path, pages.layer_over(vfs), key)
+    with checksum_layer.layer_over(vfs) as layer:
+        return _connected(path, layer, None)
+
+
+def _connected(path: Path, layer: str, key: bytes | None) -> apsw.Connection:
+    connection = apsw.Connection(
+        str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX, vfs=layer
+    )
+    try:
+        if key is not None:
+            pages.unlock(connection, key)
+        connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+        connection.pragma("trusted_schema", "OFF")
+        connection.pragma("cell_size_check", "ON")
+        connection.pragma("mmap_size", 0)  # a truncated map would kill the process
+        connection.pragma("temp_store", "MEMORY")
+        connection.pragma("schema_version")  # opens the log
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -128,6 +146,8 @@ def open_cache_database(
     connection = open_connection(path, vfs, key)
     try:
         connection.pragma("page_size", PAGE_BYTES)
+        if key is None:
+            checksum_layer.reserve(connection)
         if connection.pragma("journal_mode", "wal") != "wal":
             raise UnusableFileError("NO_LOG")
         connection.pragma("synchronous", "NORMAL")
@@ -136,10 +156,21 @@ def open_cache_database(
         connection.pragma("journal_size_limit", _LOG_PAGES_MAX * PAGE_BYTES)
         if connection.execute("SELECT count(*) FROM sqlite_schema").get == 0:
             _make(connection, generation, new_secret)
+        if key is None and not checksum_layer.has_checksums(connection):
+            _add_checksums(connection)
         return connection, _checked_secret(connection, generation)
     except BaseException:
         connection.close()
         raise
+
+
+def _add_checksums(connection: apsw.Connection) -> None:
+    """Write every page anew, with a checksum."""
+    checksum_layer.reserve_anew(connection)
+    connection.execute("VACUUM")
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    if not checksum_layer.has_checksums(connection):
+        raise UnusableFileError("NO_CHECKSUMS")
 
 
 def _make(connection: apsw.Connection, generation: str, secret: bytes) -> None:

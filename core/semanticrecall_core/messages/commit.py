@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 import apsw
 import structlog
 
+from ..encryption.checksum_layer import is_page_damage
 from ..types.errors import (
     ResourceExhaustedError,
     SemanticRecallError,
@@ -37,7 +38,6 @@ from ..types.lexical import LexicalListener
 from ..types.ports import CommitListener
 from ..types.values import CallBudget
 from .connection import is_over_limit, translated
-from .page_checksums import is_page_damage
 
 if TYPE_CHECKING:
     from .salvage import Salvaged, SalvageOf

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import apsw
 
-from ..encryption import pages
+from ..encryption import checksum_layer, pages
 from ..types.errors import (
     CorruptDataError,
     ResourceExhaustedError,
@@ -70,7 +70,7 @@ class DatabaseFile:
         connection = self._open(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         connection.pragma("page_size", PAGE_BYTES)
         if self.key is None:
-            page_checksums.reserve(connection)
+            checksum_layer.reserve(connection)
         if connection.pragma("journal_mode", "wal") != "wal":
             raise UnsafeEnvironmentError("SQLite cannot keep a write-ahead log in this directory")
         connection.pragma("synchronous", "FULL")
@@ -102,13 +102,13 @@ def connect(uri: str, flags: int, *, base: str = "", key: bytes | None = None) -
         key: of the pages, 32 bytes; None: they are plain and have checksums.
 
     Raises:
-        UnsafeEnvironmentError: see `page_checksums.layer_over`.
+        UnsafeEnvironmentError: see `checksum_layer.layer_over`.
         apsw.Error: it cannot be opened, or not with this key.
     """
-    base = base or page_checksums.DEFAULT_BASE
+    base = base or checksum_layer.DEFAULT_BASE
     if key is not None:
         return _connected(uri, flags, pages.layer_over(base), key)
-    with page_checksums.layer_over(base) as layer:
+    with checksum_layer.layer_over(base) as layer:
         return _connected(uri, flags, layer, None)
 
 
@@ -277,7 +277,7 @@ def translated(error: Exception) -> SemanticRecallError:
             return ResourceExhaustedError("the disk is full", reason="DISK_FULL")
         case apsw.NoMemError() | MemoryError():
             return ResourceExhaustedError("out of memory", reason="OUT_OF_MEMORY")
-        case _ if page_checksums.is_page_damage(error):
+        case _ if checksum_layer.is_page_damage(error):
             return CorruptDataError(
                 "a page of recall.db is damaged; `semanticrecall verify --repair` takes what is "
                 "sound of it, a snapshot may have the rest",

@@ -16,6 +16,7 @@ from pathlib import Path
 import apsw
 import structlog
 
+from ..encryption import checksum_layer
 from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
 from ..types.generations import ModelIdentity
 from . import page_checksums
@@ -98,7 +99,7 @@ def open_journal(
         older = upgrade(connection)
         if older is not None:
             _log.info("store_format_upgraded", before=older, now=FORMAT)
-        if file.key is None and not page_checksums.has_checksums(connection):
+        if file.key is None and not checksum_layer.has_checksums(connection):
             undo.pop_all()
             undo.callback(mark.close)
             connection = _with_checksums(file, connection)

@@ -27,6 +27,7 @@ from typing import Any, cast
 import apsw
 import numpy as np
 
+from ..encryption import checksum_layer
 from ..types.errors import CorruptDataError
 from ..types.stored_message import DecodeMessage
 from . import keys, page_checksums
@@ -458,7 +459,7 @@ def remove_beside(file: DatabaseFile) -> None:
 
 
 def _raise_unless_damage(error: BaseException) -> None:
-    if isinstance(error, apsw.IOError) and not page_checksums.is_page_damage(error):
+    if isinstance(error, apsw.IOError) and not checksum_layer.is_page_damage(error):
         raise error
 
 
