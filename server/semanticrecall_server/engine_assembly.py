@@ -150,6 +150,8 @@ def make_engine(settings: Settings, store: MessageStore, models: Models) -> Engi
         engine.exchange.offer(assembly.following(models.following, served))
     elif models.former:
         engine.exchange.has_switched_from(models.former)
+    elif models.next_is_same:
+        engine.exchange.has_no_other()
     return engine
 
 

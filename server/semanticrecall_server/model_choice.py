@@ -32,11 +32,13 @@ class Models:
         embedder: serves.
         following: is to take its place; None for none.
         former: index identity of the one that the record was switched from, "" where it was not.
+        next_is_same: the settings name the model that serves as the next one too.
     """
 
     embedder: Embedder
     following: Embedder | None = None
     former: str = ""
+    next_is_same: bool = False
 
     def close(self) -> None:
         """Let go of both."""
@@ -57,7 +59,8 @@ class Models:
             if following.generation != generation:
                 return self
             following.close()
-            return Models(self.embedder)
+            _log.warning("next_model_is_the_one_that_serves", identity=self.embedder.index_identity)
+            return Models(self.embedder, next_is_same=True)
         former = self.embedder.index_identity
         _log.warning("next_model_serves", hint="name it in --model-dir and --device from now on")
         self.embedder.close()

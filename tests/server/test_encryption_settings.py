@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,22 @@ def test_a_key_file_that_others_may_read_is_said(key_file: Path, tmp_path: Path)
         assert [line["event"] for line in lines] == events
         assert DIGITS not in str(lines)
     assert stat.S_IMODE((home / KEY_FILE).stat().st_mode) == 0o600
+
+
+def test_a_start_says_that_others_may_read_the_key_file(key_file: Path, tmp_path: Path) -> None:
+    key_file.chmod(0o644)
+    flags = {
+        "--data-dir": tmp_path / "data",
+        "--encryption-key-file": key_file,
+        "--model-dir": tmp_path / "nowhere",
+        "--listen": f"unix:{tmp_path}/socket",
+    }
+    command = [sys.executable, "-m", "semanticrecall_server"]
+    command += [str(part) for flag in flags.items() for part in flag]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert '"encryption_key_file_open_to_others"' in ended.stderr
+    assert DIGITS not in ended.stderr
 
 
 def test_the_command_prints_a_new_key_each_time(capsys: pytest.CaptureFixture[str]) -> None:

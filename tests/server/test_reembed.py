@@ -74,6 +74,20 @@ def exchanging(tmp_path: Path) -> Iterator[tuple[InProcessServer, FakeEmbedder, 
         following.heal()
 
 
+def test_a_next_model_that_is_the_one_that_serves_is_said(tmp_path: Path) -> None:
+    parts = default_parts(lambda _: FakeEmbedder(64), lambda _: FakeEmbedder(64))
+    with running(tmp_path, parts, next_model_dir=tmp_path / "next") as server:
+        events = [line["event"] for line in server.log_lines]
+        assert "next_model_is_the_one_that_serves" in events
+        assert stats(server).next_index_identity == ""
+        with pytest.raises(grpc.RpcError) as refused:
+            list(reembed(server))
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        detail = error_detail(refused.value)
+        assert detail.reason == "NO_NEXT_MODEL"
+        assert "the next model is the one that serves" in detail.message
+
+
 def test_followers_hold_no_thread_and_may_leave(
     exchanging: tuple[InProcessServer, FakeEmbedder, FakeEmbedder],
 ) -> None:

@@ -37,6 +37,7 @@ class ModelExchange:
         self._bundle = bundle
         self._reembedding: Reembedding | None = None
         self._former_identity = ""
+        self._lacking = "there is no next model; start the server with --next-model-dir"
         self._switched: list[Callable[[], None]] = []
         self._stopped = threading.Event()
         self._deleting = threading.Thread(
@@ -54,6 +55,12 @@ class ModelExchange:
     def has_switched_from(self, index_identity: str) -> None:
         """The record was switched to the model that serves: who asks for that is told so."""
         self._former_identity = index_identity
+
+    def has_no_other(self) -> None:
+        """The next model is the one that serves: who asks for it is told so."""
+        self._lacking = (
+            "the next model is the one that serves; name another one in --next-model-dir"
+        )
 
     def start(self) -> None:
         """Delete what is left of former models, in the background."""
@@ -101,10 +108,7 @@ class ModelExchange:
         if self._reembedding is not None:
             return self._reembedding.follow(budget)
         if not self._former_identity:
-            raise FailedPreconditionError(
-                "there is no next model; start the server with --next-model-dir",
-                reason="NO_NEXT_MODEL",
-            )
+            raise FailedPreconditionError(self._lacking, reason="NO_NEXT_MODEL")
         done = self._store.embedded(self._store.generation)
         now = self._serving.model.embedder.index_identity
         return iter([ReembedProgress(done, done, self._former_identity, now, True)])

@@ -4,6 +4,8 @@ Promises:
   - A resource keeps its newest `messages_max` messages, and none created longer than `age_ns` ago;
     what goes goes the way of every Forget, the oldest first.
   - A clock that jumps never expires everything: see `TrustedClock`.
+  - The rule is logged at the start, and the first look comes an interval later (a minute at most):
+    who sees that it is wrong can stop in time.
   - One thread of the lowest priority, which works in small batches and pauses as long as it works.
 """
 
@@ -24,11 +26,13 @@ ROWS_AT_ONCE = 500
 RESOURCES_AT_ONCE = 1_000
 RESOURCES_MAX = 10_000_000
 RESOURCES_TRACKED_MAX = 200_000
+FIRST_LOOK_S_MAX = 60.0
 CLOCK_SPEED_MAX = 2
 CLOCK_KEPT_EVERY_NS = 60 * 10**9
 PLAUSIBLE_TIME_NS = 1_735_689_600 * 10**9
 """2025-01-01: a machine whose clock shows less has not been told the time yet."""
 
+_DAY_NS = 86_400 * 10**9
 _log = structlog.get_logger(__name__)
 
 
@@ -50,6 +54,11 @@ class RetentionPlan:
     def is_on(self) -> bool:
         """Whether anything expires at all."""
         return bool(self.age_ns or self.messages_max)
+
+    @property
+    def first_look_s(self) -> float:
+        """From the start to the first look."""
+        return min(self.interval_s, FIRST_LOOK_S_MAX)
 
 
 class TrustedClock:
@@ -126,9 +135,18 @@ class Retention:
             store.subscribe(ChangeWatch(self._resource_changed))
 
     def start(self) -> None:
-        """Begin to look; nothing where nothing expires."""
-        if self._plan.is_on:
-            self._thread.start()
+        """Say what expires and begin to look, `first_look_s` later; nothing where nothing does."""
+        plan = self._plan
+        if not plan.is_on:
+            return
+        _log.info(
+            "retention_on",
+            age_days_max=plan.age_ns / _DAY_NS,
+            messages_max=plan.messages_max,
+            interval_ms=round(plan.interval_s * 1000),
+            first_look_ms=round(plan.first_look_s * 1000),
+        )
+        self._thread.start()
 
     def stop(self) -> None:
         """End the thread; what is due is found at the next start."""
@@ -168,15 +186,15 @@ class Retention:
 
     def _run(self) -> None:
         lower_priority()
-        while True:
+        wait_s = self._plan.first_look_s
+        while not self._stopped.wait(wait_s):
+            wait_s = self._plan.interval_s
             try:
                 self.work()
             except Exception as error:
                 self._failures += 1
                 reason = getattr(error, "reason", type(error).__name__)
                 _log.warning("retention_failed", reason=reason)
-            if self._stopped.wait(self._plan.interval_s):
-                return
 
     def _expire_old(self) -> None:
         now_ns = self._now_ns()
