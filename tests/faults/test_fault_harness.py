@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from semanticrecall.v1 import recall_pb2, types_pb2
+from support import fault_suite
 from support.fault_calls import needs_shim, shim
 from support.fault_forking import with_tests
 from support.fault_model import AckModel, Message
-from support.fault_report import REPORT, FaultReport, seeded
+from support.fault_report import REPORT, FaultReport, FaultRun, seeded, table
 from support.fault_sidecar import FaultSidecar
 from support.running_server import Stubs
 
@@ -150,6 +151,31 @@ def test_a_run_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> No
         assert list(run.cycles(5)) == [0]
     assert (run.done, run.wanted, run.is_cut) == (1, 5, True)
     del REPORT.runs[before:]
+
+
+def test_the_table_says_how_much_was_done_of_what_was_wanted() -> None:
+    report = FaultReport()
+    for name, outcome in (("F1", "passed"), ("F2", "FAILED")):
+        run = FaultRun(name, 7, None, ends_at=float("inf"))
+        run.count("kills", len([*run.cycles(1_200)]))
+        report.add(run, {}, 1.5, outcome)
+    report.tests = {"a.py::b[1]": "left out: why", "a.py::b[2]": "left out: why"}
+    first, _, *lines = table(report.content())
+    assert first.startswith("commit ")
+    assert [line.split() for line in lines[:2]] == [
+        "F1 passed 1,200 of 1,200 1.5 7 1,200 kills".split(),
+        "F2 FAILED 1,200 of 1,200 1.5 7 1,200 kills".split(),
+    ]
+    assert lines[2:] == ["2 x left out: why: a.py::b"]
+
+
+def test_a_suite_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    for code, status in (
+        ("raise SystemExit(3)", 3),
+        ("import threading as t; t.Event().wait()", 1),
+    ):
+        command = [sys.executable, "-c", code]
+        assert fault_suite.ended(command, tmp_path, dict(os.environ), 5.0) == status
 
 
 # ---- the shim ----

@@ -51,17 +51,17 @@ def run_tests(arguments: Sequence[str], seconds: float, report: Path) -> int:
         "FAULTS_REPORT": str(report),
         "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]).rstrip(":"),
     }
-    return _ended([*command, *nightly_files(), *arguments], ROOT, environment, seconds + GRACE_S)
+    return ended([*command, *nightly_files(), *arguments], ROOT, environment, seconds + GRACE_S)
 
 
 def run_mutations(seconds: float, report: Path) -> int:
     """As many of the seeded faults as there is time for; 0 where each was caught."""
     command = [sys.executable, "-m", "support.mutations", f"--seconds-max={seconds:.0f}"]
     command.append(f"--report={report}")
-    return _ended(command, TESTS, dict(os.environ), seconds + GRACE_S)
+    return ended(command, TESTS, dict(os.environ), seconds + GRACE_S)
 
 
-def _ended(command: list[str], folder: Path, environment: dict[str, str], seconds: float) -> int:
+def ended(command: list[str], folder: Path, environment: dict[str, str], seconds: float) -> int:
     """The exit status of a process that has so much time; its children end with it."""
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, start_new_session=True
