@@ -170,12 +170,10 @@ def test_the_table_says_how_much_was_done_of_what_was_wanted() -> None:
 
 
 def test_a_suite_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    for code, status in (
-        ("raise SystemExit(3)", 3),
-        ("import threading as t; t.Event().wait()", 1),
-    ):
+    ends, hangs = "raise SystemExit(3)", "import threading; threading.Event().wait()"
+    for code, seconds, status in ((ends, 60.0, 3), (hangs, 0.5, 1)):
         command = [sys.executable, "-c", code]
-        assert fault_suite.ended(command, tmp_path, dict(os.environ), 5.0) == status
+        assert fault_suite.ended(command, tmp_path, dict(os.environ), seconds) == status
 
 
 # ---- the shim ----

@@ -193,7 +193,7 @@ def run_all(mutations: Sequence[Mutation], *, ends_at: float = float("inf")) -> 
             return {}
         outcomes: dict[str, Outcome] = {}
         for mutation in mutations:
-            if time.monotonic() > ends_at:
+            if outcomes and time.monotonic() > ends_at:  # one is tried in any case
                 break
             with copy.broken(mutation):
                 outcomes[mutation.name] = outcome = copy.run([mutation.test])
