@@ -63,7 +63,9 @@ def test_the_rule_is_said_and_nothing_is_forgotten_before_the_first_look() -> No
 
 
 def test_nothing_is_said_where_nothing_expires() -> None:
-    retention = Retention(ModelStore(generation="g", clock=ticking_clock()), Forgetting(), RetentionPlan())
+    retention = Retention(
+        ModelStore(generation="g", clock=ticking_clock()), Forgetting(), RetentionPlan()
+    )
     with capture_logs() as lines:
         retention.start()
         retention.stop()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
+import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -27,9 +30,9 @@ from ..client import RecallClient
 from ..errors import ResourceExhaustedError
 from ..results import IndexResult
 from ..values import IndexBatch, Status, Wait
-from .flags import EXIT_IN_PART, EXIT_USAGE, Flags, command
+from .flags import EXIT_IN_PART, EXIT_USAGE, Flags, LongFlags, command
 from .jsonlines import LineError, message_to_json, vectors_to_json
-from .output import Output
+from .output import Output, plain
 from .reading import MessageReader, Read, batches
 
 PANEL = "Files"
@@ -287,7 +290,7 @@ def _report(output: Output, tally: Tally) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportFlags(Flags):
+class ExportFlags(LongFlags):
     """Flags of `export`."""
 
     resource: Annotated[str, typer.Argument(help="Whose memory.")]
@@ -305,23 +308,44 @@ class ExportFlags(Flags):
 
 
 def export_file(flags: ExportFlags) -> None:
-    """Write every message of a resource as JSON Lines, which `import` reads back."""
-    output = flags.output
-    try:
-        file = None if flags.output_file is None else flags.output_file.open("xb")
-    except OSError as error:
-        raise typer.BadParameter(f"cannot write {flags.output_file}: {error.strerror}") from None
+    """Write every message of a resource as JSON Lines, which `import` reads back.
+
+    A file is there when all is in it, and nobody else can read it (mode 0600).
+    """
+    output, path = flags.output, flags.output_file
     count = 0
-    with flags.client() as memory, _progress(output) as progress:
-        task = progress.add_task("exporting", total=None, messages="")
-        with nullcontext(sys.stdout.buffer) if file is None else file as target:
+    with nullcontext(sys.stdout.buffer) if path is None else _written(path) as target:
+        with flags.client() as memory, _progress(output) as progress:
+            task = progress.add_task("exporting", total=None, messages="")
             for line in _exported(flags, memory):
                 target.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
                 count += 1
                 progress.update(task, messages=f"{count:,} messages")
-            target.flush()
-    if file is not None:
-        output.note(f"Wrote {count:,} messages to {flags.output_file}.")
+        target.flush()
+    if not count:
+        output.note(f"{plain(flags.resource)} has no messages.")
+    if path is not None:
+        output.note(f"Wrote {count:,} messages to {path}.")
+
+
+@contextmanager
+def _written(path: Path) -> Generator[IO[bytes], None, None]:
+    """A file that gets its name, which must be free, once it is whole."""
+    try:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        descriptor, name = tempfile.mkstemp(prefix=".export-", suffix=".partial", dir=path.parent)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from None
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def _exported(flags: ExportFlags, memory: RecallClient) -> Iterator[dict[str, Any]]:

@@ -44,6 +44,7 @@ EXIT_IN_PART = 4
 TOKEN_BYTES_MAX = 4096
 
 CONNECTION = "Connection"
+TIMEOUT_SECONDS = 30.0
 PROGRAM = "semanticrecall"
 
 
@@ -52,6 +53,11 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+def timeout_option(text: str) -> Any:
+    """The option --timeout of a command."""
+    return typer.Option(metavar="SECONDS", help=text, min=0.001, rich_help_panel=CONNECTION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,15 +93,7 @@ class Flags:
             rich_help_panel=CONNECTION,
         ),
     ] = None
-    timeout: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="What a call may take.",
-            min=0.001,
-            rich_help_panel=CONNECTION,
-        ),
-    ] = 30.0
+    timeout: Annotated[float, timeout_option("What a call may take.")] = TIMEOUT_SECONDS
     format: Annotated[
         Format, typer.Option("--format", "-f", help="A table for people, or JSON.")
     ] = Format.TABLE
@@ -129,6 +127,15 @@ class Flags:
         if self.tls_ca_file is not None:
             options["tls"] = Tls(ca_file=self.tls_ca_file)
         return options
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongFlags(Flags):
+    """The flags of a command that reads or writes a whole store."""
+
+    timeout: Annotated[
+        float, timeout_option("Does not bound this command: it may take an hour.")
+    ] = TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
