@@ -68,8 +68,8 @@ STORAGE: tuple[Mutation, ...] = (
     Mutation(
         "the ledger of what was forgotten is not synced",
         f"{SAVING}/ledger.py",
-        "                os.fsync(fd)\n",
-        "",
+        "records, end)\n                os.fsync(fd)\n",
+        "records, end)\n",
         "tests/faults/test_syncs.py::test_the_ledger_is_on_disk_before_a_forget_is_answered",
     ),
     Mutation(
