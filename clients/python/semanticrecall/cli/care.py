@@ -15,7 +15,7 @@ from rich.progress import (
 )
 
 from ..care_results import Finding, ReembedProgress, Stats, VerifyProgress, VerifySummary
-from .flags import EXIT_IN_PART, Flags, command
+from .flags import EXIT_IN_PART, Flags, LongFlags, command
 from .output import Output, bytes_shown, plain
 
 PANEL = "Care"
@@ -79,7 +79,7 @@ def _of_the_store(found: Stats) -> dict[str, object]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyFlags(Flags):
+class VerifyFlags(LongFlags):
     """Flags of `verify`."""
 
     resource: MaybeResource = ""
@@ -117,6 +117,8 @@ def verify(flags: VerifyFlags) -> None:
                 _tell_finding(output, item)
     if not output.as_json:
         _tell_summary(output, summary)
+    if flags.resource and not (summary.messages or summary.findings):
+        output.note(f"{plain(flags.resource)} has no messages.")
     if not summary.is_sound:
         raise typer.Exit(EXIT_IN_PART)
 
@@ -141,7 +143,7 @@ def _tell_summary(output: Output, summary: VerifySummary) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReembedFlags(Flags):
+class ReembedFlags(LongFlags):
     """Flags of `reembed`."""
 
 

@@ -13,7 +13,7 @@ import typer
 from ..client import RecallClient
 from ..results import ForgetResult
 from ..values import ForgetConditions, ListOptions, Message
-from .flags import EXIT_ERROR, Flags, TimedFlags, command
+from .flags import EXIT_ERROR, TIMEOUT_SECONDS, LongFlags, TimedFlags, command, timeout_option
 from .message_flags import PANEL, Resource, RoleName, Roles, Thread, roles_named
 from .output import plain
 
@@ -53,6 +53,10 @@ class ForgetFlags(TimedFlags):
             "Default: that is done later.",
         ),
     ] = False
+    timeout: Annotated[
+        float,
+        timeout_option("What a call may take; with --purge an hour, whatever this says."),
+    ] = TIMEOUT_SECONDS
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
 
     @property
@@ -97,11 +101,14 @@ def forget(flags: ForgetFlags) -> None:
     if flags.output.as_json:
         flags.output.json(result)
         return
-    flags.output.console.print(
-        f"Forgot {result.messages:,} messages, {result.vectors:,} vectors, "
-        f"{result.threads:,} threads."
-    )
-    _tell_when_gone(flags, result)
+    if result.messages or result.vectors or result.threads:
+        flags.output.console.print(
+            f"Forgot {result.messages:,} messages, {result.vectors:,} vectors, "
+            f"{result.threads:,} threads."
+        )
+        _tell_when_gone(flags, result)
+        return
+    flags.output.console.print("Nothing matched; nothing was forgotten.")
 
 
 def _what(flags: ForgetFlags, memory: RecallClient, conditions: ForgetConditions) -> str:
@@ -190,7 +197,7 @@ def _tell_when_gone(flags: ForgetFlags, result: ForgetResult) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PurgeFlags(Flags):
+class PurgeFlags(LongFlags):
     """Flags of `purge`."""
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ..care_results import Snapshot
-from .flags import EXIT_ERROR, Flags, command
+from .flags import EXIT_ERROR, Flags, LongFlags, command
 from .help import Group
 from .output import Output, bytes_shown
 from .plugins import SNAPSHOT_GROUP, install_command, run_plugin
@@ -48,7 +48,7 @@ class DefaultingGroup(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateFlags(Flags):
+class CreateFlags(LongFlags):
     """Flags of `snapshot create`."""
 
     partitions_only: Annotated[
@@ -119,7 +119,7 @@ def delete(flags: DeleteFlags) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreFlags(Flags):
+class RestoreFlags(LongFlags):
     """Flags of `snapshot restore`."""
 
     name: Annotated[

@@ -124,7 +124,9 @@ class AdminServiceServicer(object):
         """Fills this server's store, which must be empty, with a snapshot of its folder; all or nothing.
         What was forgotten since it was made is left out. Vectors of another model are left out as
         well, and their texts embedded here. FAILED_PRECONDITION (reason STORE_NOT_EMPTY): the store
-        has messages. NOT_FOUND: no such name. DATA_LOSS: the snapshot is damaged; nothing was taken.
+        has messages. FAILED_PRECONDITION (reason ENCRYPTION_KEY_MISSING or ENCRYPTION_KEY_WRONG): the
+        server must run with the key of that snapshot, and does not.
+        NOT_FOUND: no such name. DATA_LOSS: the snapshot is damaged; nothing was taken.
         To restore without a server: `semanticrecall snapshot restore --data-dir`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
