@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import metadata
 
@@ -72,7 +72,7 @@ class AdminService:
             response.resources = stats.resources
             response.disk_bytes = stats.disk_bytes
             response.encrypted = self._encrypted
-            response.damaged = sum(engine.damaged().values())
+            response.damaged = things_damaged(engine.damaged())
             response.resident_bytes = resident_bytes()
             self.purging.fill_stats(response)
             self.reembedding.fill_counts(response)
@@ -143,6 +143,14 @@ class AdminService:
     def verify(self, request: admin_pb2.VerifyRequest, budget: CallBudget) -> Iterator[list[bytes]]:
         """Findings and progress, then the summary."""
         return verifying_calls.verify(self._engine, request, budget)
+
+
+def things_damaged(counts: Mapping[str, int]) -> int:
+    """Of what an engine counts by kind: how many things, not how often they were met.
+
+    Which page a read met is not known: however many reads met one, pages are 1.
+    """
+    return sum(min(count, 1) if kind == "page" else count for kind, count in counts.items())
 
 
 def resident_bytes() -> int:

@@ -254,6 +254,21 @@ def test_verify_repair(run: Run, shelf: Shelf) -> None:
     assert "1 findings, 0 of them mended; 4 of 5 messages recalled by their own" in left.stdout
 
 
+def test_lost_messages_are_told_with_what_may_have_them(run: Run) -> None:
+    run("index", "u", "t", "lost", "--id", "b")
+    shown = run("verify", "--repair")
+    assert shown.exit_code == 4
+    assert "MESSAGE_LOST  u  row 7\n" in shown.stdout
+    assert "1 findings, 0 of them mended; 1 messages were lost;" in shown.stdout
+    assert "snapshot list" not in shown.stdout  # there is none
+    run("snapshot", "create")
+    shown = run("verify", "--repair")
+    assert "A saved snapshot may have them: semanticrecall snapshot list\n" in shown.stdout
+    told = run("verify", "--repair", "-f", "json")
+    assert told.exit_code == 4
+    assert documents(told)[-1]["lost"] == 1
+
+
 def test_reembed(run: Run, shelf: Shelf) -> None:
     say(run, shelf)
     result = run("reembed")

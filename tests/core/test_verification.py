@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import apsw
 import pytest
 from structlog.testing import capture_logs
 
+from semanticrecall_core.engine import VerifyReport, verification
 from semanticrecall_core.types.errors import CorruptDataError
 from semanticrecall_core.types.recalling import Mode
+from semanticrecall_core.types.values import Finding
 from support.damaged_engine import TEXTS, DamagedEngine, on_record
 
 OTHERS = {name: f"{text} elsewhere" for name, text in TEXTS.items()}
@@ -101,6 +104,15 @@ def flip(path: Path, at: int, bit: int = 0) -> None:
         file.write(bytes([byte ^ (1 << bit)]))
 
 
+def lost_of(findings: list[Finding], report: VerifyReport) -> list[tuple[str, str]]:
+    """(resource, message) of those that are told as lost; all else was mended."""
+    lost = [finding for finding in findings if finding.kind == "MESSAGE_LOST"]
+    assert not any(finding.repaired for finding in lost)
+    assert all(finding.repaired for finding in findings if finding.kind != "MESSAGE_LOST")
+    assert report.lost == len(lost)
+    return sorted((finding.resource_id, finding.message_id) for finding in lost)
+
+
 def test_damaged_pages_are_salvaged(tmp_path: Path) -> None:
     """Every page in turn: what can be read goes on, the repair gives back all that is sound."""
     made = DamagedEngine(tmp_path / "data")
@@ -126,12 +138,12 @@ def test_damaged_pages_are_salvaged(tmp_path: Path) -> None:
             assert set(kinds) <= {"PAGE_DAMAGED"}, f"page {page}"
             assert engine.store.healthy
             findings, report = engine.verify(repair=True)
-            assert all(finding.repaired for finding in findings), f"page {page}"
+            lost = lost_of(findings, report)
             assert report.self_test_failures == 0
             engine.settle()
             assert engine.kinds() == [], f"page {page}"
             left = engine.ids("u")
-            assert set(left) <= set(texts)
+            assert lost == sorted(("u", name) for name in set(texts) - set(left)), f"page {page}"
             assert len(left) >= len(texts) - 1, f"page {page}"
             assert engine.ids("v") == list(TEXTS)
             engine.add("u", {"new": "a new one"})
@@ -162,9 +174,8 @@ def test_a_damaged_message_is_left_out_and_the_next_best_takes_its_place(home: P
     assert engine.engine.healthy()
     assert "ROW_CORRUPT" in engine.kinds()
     findings, report = engine.verify(repair=True)
-    assert ("ROW_CORRUPT", "u", "m1", True) in {
-        (f.kind, f.resource_id, f.message_id, f.repaired) for f in findings
-    }
+    assert lost_of(findings, report) == [("u", "m1")]
+    assert "ROW_CORRUPT" not in {finding.kind for finding in findings}
     assert report.self_test_failures == 0
     assert engine.kinds() == []
     assert engine.ids("u") == left
@@ -195,7 +206,8 @@ def test_a_damaged_name_costs_no_message(home: Path, table: str, column: str) ->
 
 def test_indexes_that_disagree_with_their_table_are_made_anew(home: Path) -> None:
     more = DamagedEngine(home)
-    more.add("u", {"m5": "one more"}, thread="t2")
+    others = {f"m{n}": f"one more, the {n}th" for n in range(5, 9)}
+    more.add("u", others, thread="t2")
     more.close()
     connection = apsw.Connection(str(home / "recall.db"))
     connection.pragma("writable_schema", "ON")
@@ -213,14 +225,16 @@ def test_indexes_that_disagree_with_their_table_are_made_anew(home: Path) -> Non
     )
     connection.close()
     engine = DamagedEngine(home)
-    assert "DATABASE_CORRUPT" in engine.kinds()
+    told = [f.detail for f in engine.verify()[0] if f.kind == "DATABASE_CORRUPT"]
+    assert len(told) == 4  # and not one for each row and index
+    assert re.fullmatch(r"[0-9]+ more of these were found in the file", told[-1])
     with capture_logs() as logs:
         findings, report = engine.verify(repair=True)
     assert all(f.repaired for f in findings if f.kind == "DATABASE_CORRUPT")
     assert "store_database_salvaged" not in {log["event"] for log in logs}
     assert report.self_test_failures == 0
     assert engine.kinds() == []
-    assert engine.ids("u") == [*TEXTS, "m5"]
+    assert engine.ids("u") == [*TEXTS, *others]
     engine.close()
 
 
@@ -232,7 +246,8 @@ def test_a_damaged_page_of_an_encrypted_store_costs_its_rows_and_no_more(tmp_pat
     made.add("u", texts)
     made.add("v", TEXTS)
     home = made.close()
-    mended = 0
+    mended = lost = 0
+    told: set[str] = set()
     for page in range(3, pages_of(home), 4):
         case = tmp_path / f"page-{page}"
         shutil.copytree(home, case)
@@ -240,13 +255,17 @@ def test_a_damaged_page_of_an_encrypted_store_costs_its_rows_and_no_more(tmp_pat
         if refusal(case, key) is not None:
             continue
         engine = DamagedEngine(case, key=key)
-        assert set(engine.kinds()) == {"PAGE_DAMAGED"}, page
+        findings, _ = engine.verify()
+        assert {finding.kind for finding in findings} == {"PAGE_DAMAGED"}, page
+        told |= {re.sub("[0-9]+", "N", finding.detail) for finding in findings}
         findings, report = engine.verify(repair=True)
-        assert all(finding.repaired for finding in findings)
         assert report.self_test_failures == 0
         engine.settle()
         assert engine.kinds() == []
-        assert set(engine.ids("u")) <= set(texts)
+        gone = [("u", name) for name in texts.keys() - set(engine.ids("u"))]
+        gone += [("v", name) for name in TEXTS.keys() - set(engine.ids("v"))]
+        assert lost_of(findings, report) == sorted(gone), page
+        lost += len(gone)
         assert len(engine.ids("u")) + len(engine.ids("v")) > 0.6 * (len(texts) + len(TEXTS))
         mended += 1
         engine.close()
@@ -254,6 +273,25 @@ def test_a_damaged_page_of_an_encrypted_store_costs_its_rows_and_no_more(tmp_pat
         assert again.kinds() == []
         again.close()
     assert mended > 3
+    assert lost > 3
+    assert "messages: rows N to N cannot be read" in told
+    assert not any("behind" in detail for detail in told)
+
+
+def test_of_many_lost_messages_some_are_named_and_the_others_counted(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "LOST_TOLD_MAX", 2)
+    on_record(home, "UPDATE messages SET encoded = x'ff' WHERE resource_key = 1")
+    engine = DamagedEngine(home)
+    findings, report = engine.verify(repair=True)
+    engine.close()
+    lost = [finding for finding in findings if finding.kind == "MESSAGE_LOST"]
+    assert len(TEXTS) == 5
+    assert [finding.message_id for finding in lost] == ["m0", "m1", ""]
+    assert lost[-1].detail == "3 more messages were removed"
+    assert report.lost == 5
+    assert "ROW_CORRUPT" not in {finding.kind for finding in findings}
 
 
 def refusal(home: Path, key: bytes | None = None) -> str | None:
@@ -263,6 +301,19 @@ def refusal(home: Path, key: bytes | None = None) -> str | None:
     except CorruptDataError as error:
         return error.reason
     return None
+
+
+@pytest.mark.parametrize("at", [0, 20, 25, 105, 4000, 8190])
+def test_a_damaged_first_page_names_only_what_can_help(home: Path, at: int) -> None:
+    """Neither --accept-loss nor a repair, which needs a server that runs."""
+    flip(home / "recall.db", at, bit=3)
+    for accept_loss in (False, True):
+        with pytest.raises(CorruptDataError) as refused:
+            DamagedEngine(home, accept_loss=accept_loss)
+        told = refused.value.message
+        assert "restore a snapshot" in told
+        assert "--" not in told
+        assert "first page" in told
 
 
 def test_a_start_that_meets_a_damaged_page_salvages_where_loss_is_accepted(

@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2
 
 from semanticrecall.v1 import admin_pb2, recall_pb2, types_pb2
 from semanticrecall_core.types.values import CallBudget
+from semanticrecall_server.admin import things_damaged
 from semanticrecall_server.verifying_calls import verify
 from support.damaged_engine import on_record
 from support.fake_engine import FakeEngine
@@ -77,6 +78,11 @@ def test_damage_is_counted_for_those_who_watch(server: InProcessServer) -> None:
     assert stats.damaged == 1 + 2 + 3
 
 
+def test_one_damaged_page_counts_once_however_often_it_is_read() -> None:
+    assert things_damaged({"message": 1, "vector": 2, "words": 0, "page": 207, "mark": 1}) == 5
+    assert things_damaged({"message": 0, "page": 0}) == 0
+
+
 def test_progress_is_sent_when_it_is_there() -> None:
     """A batch that waits for more would keep it for as long as nothing is found."""
     batches = verify(FakeEngine(), admin_pb2.VerifyRequest(), CallBudget.of_seconds(20))  # type: ignore[arg-type]
@@ -140,9 +146,10 @@ def test_a_real_sidecar_serves_the_rest_and_mends_itself(home: Path) -> None:
         found, _ = verified(stubs)
         assert ("ROW_CORRUPT", "m2", False) in found
         found, summary = verified(stubs, repair=True)
-        assert ("ROW_CORRUPT", "m2", True) in found
-        assert all(repaired for _, _, repaired in found)
-        assert summary.repaired == summary.findings
+        assert ("MESSAGE_LOST", "m2", False) in found
+        assert "ROW_CORRUPT" not in {kind for kind, _, _ in found}  # it is not mended
+        assert all(repaired for kind, _, repaired in found if kind != "MESSAGE_LOST")
+        assert (summary.lost, summary.repaired) == (1, summary.findings - 1)
         assert summary.self_test_failures == 0
         assert verified(stubs)[0] == []
         assert history(stubs) == ["m1", "m3"]
@@ -153,7 +160,7 @@ def test_a_real_sidecar_serves_the_rest_and_mends_itself(home: Path) -> None:
         status, log = server.wait()
     assert status == 0
     assert "store_row_corrupt" in log
-    assert "store_rows_set_aside" in log
+    assert "store_messages_lost" in log
     assert TEXTS["m2"] not in log
 
 

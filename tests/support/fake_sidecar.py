@@ -354,6 +354,7 @@ class FakeAdmin(AdminServiceServicer):
             progress=admin_pb2.VerifyProgress(stage="messages", done=1, total=2)
         )
         broken = [m for m in self._shelf.messages.values() if m.text == "broken"]
+        lost = [m for m in self._shelf.messages.values() if m.text == "lost" and request.repair]
         mended = request.repair and self._shelf.mendable
         for message in broken:
             yield admin_pb2.VerifyResponse(
@@ -365,16 +366,22 @@ class FakeAdmin(AdminServiceServicer):
                     repaired=mended,
                 )
             )
+        for message in lost:
+            found = admin_pb2.Finding(
+                kind="MESSAGE_LOST", resource_id=message.resource_id, detail="row 7"
+            )
+            yield admin_pb2.VerifyResponse(finding=found)
         yield admin_pb2.VerifyResponse(
             summary=admin_pb2.VerifySummary(
                 messages=len(self._shelf.messages),
-                findings=len(broken),
+                findings=len(broken) + len(lost),
                 repaired=len(broken) if mended else 0,
                 analyses=41,
                 images=42,
                 snapshots=len(self._shelf.snapshots),
                 self_test_recalls=5 if request.repair else 0,
                 self_test_failures=1 if request.repair and not mended else 0,
+                lost=len(lost),
             )
         )
 

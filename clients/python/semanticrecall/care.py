@@ -31,8 +31,8 @@ class CareCalls(Calls):
         """Compare all that is stored: what does not agree, progress, then one summary.
 
         Args:
-            repair: mend what is derived, set aside what is lost, and end with recalls of stored
-                messages by their own text.
+            repair: mend what is derived, remove and tell what is lost, and end with recalls of
+                stored messages by their own text.
         """
         request = requests.verify_request(resource_id, repair)
         for item in self._stream(self._admin.Verify, request, timeout):
@@ -71,7 +71,7 @@ class CareCalls(Calls):
         made = self._once(self._admin.CreateSnapshot, request, deadline)
         return care_answers.snapshot(made.snapshot)
 
-    def list_snapshots(self, *, timeout: float | None = None) -> tuple[care_results.Snapshot, ...]:
+    def list_snapshots(self, *, timeout: float | None = None) -> care_results.SnapshotList:
         """The snapshots in the server's folder, newest first.
 
         Args:
@@ -79,7 +79,7 @@ class CareCalls(Calls):
         """
         request = admin_pb2.ListSnapshotsRequest()
         listed = self._call(self._admin.ListSnapshots, request, timeout)
-        return tuple(map(care_answers.snapshot, listed.snapshots))
+        return care_answers.snapshot_list(listed)
 
     def delete_snapshot(self, name: str, *, timeout: float | None = None) -> None:
         """Remove a snapshot from the server's folder.

@@ -80,6 +80,7 @@ def verify_item(
         snapshots=end.snapshots,
         self_test_recalls=end.self_test_recalls,
         self_test_failures=end.self_test_failures,
+        lost=end.lost,
     )
 
 
@@ -101,14 +102,23 @@ def snapshot(wire: admin_pb2.Snapshot) -> care_results.Snapshot:
     )
 
 
+def snapshot_list(wire: admin_pb2.ListSnapshotsResponse) -> care_results.SnapshotList:
+    """The snapshots, and what else lies beside them."""
+    return care_results.SnapshotList.of(map(snapshot, wire.snapshots), wire.left_out)
+
+
 def restore_result(wire: admin_pb2.RestoreSnapshotResponse) -> care_results.RestoreResult:
     """What was restored."""
-    return care_results.RestoreResult(wire.messages, wire.vectors, wire.forgotten)
+    return care_results.RestoreResult(
+        wire.messages, wire.vectors, wire.forgotten, wire.without_ledger
+    )
 
 
 def purge_result(wire: admin_pb2.PurgeResponse) -> care_results.PurgeResult:
     """What was purged."""
-    return care_results.PurgeResult(wire.revision, tuple(wire.snapshots_rewritten))
+    return care_results.PurgeResult(
+        wire.revision, tuple(wire.snapshots_rewritten), tuple(wire.snapshots_holding)
+    )
 
 
 def reembed_progress(wire: admin_pb2.ReembedResponse) -> care_results.ReembedProgress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -69,7 +70,8 @@ class Stats:
         next_embedded: messages that have vectors of the next model.
         expired: messages that the retention has removed since the start of the server.
         purge_pending: what was forgotten has not left all files yet.
-        damaged: messages, vectors and words that were found damaged since the start.
+        damaged: what was found damaged since the start: each message, vector and analysis once, and
+            1 for pages of the database.
         encrypted: the files are encrypted.
     """
 
@@ -103,7 +105,7 @@ class Finding:
 
     Attributes:
         kind: stable word, e.g. "VECTOR_MISSING".
-        repaired: it was mended, or what is lost was set aside.
+        repaired: it was mended. Never so for a message that is lost (kind "MESSAGE_LOST").
     """
 
     kind: str
@@ -135,11 +137,13 @@ class VerifySummary:
     Attributes:
         messages, vectors: read.
         findings: that came before this; 0 where all agrees.
-        repaired: of these, mended or set aside.
+        repaired: of these, mended.
         analyses: messages whose words were compared.
         images, snapshots: images of partitions, and saved snapshots, that were read.
         self_test_recalls: stored messages that were recalled by their own text, after a repair.
         self_test_failures: of these, those that did not come first.
+        lost: messages that the repair has removed, for nothing on record gives them back. A saved
+            snapshot or an export may have them.
     """
 
     messages: int
@@ -151,11 +155,12 @@ class VerifySummary:
     snapshots: int = 0
     self_test_recalls: int = 0
     self_test_failures: int = 0
+    lost: int = 0
 
     @property
     def is_sound(self) -> bool:
         """Whether nothing is wrong: nothing was found, or all of it was mended and is recalled."""
-        return self.findings == self.repaired and not self.self_test_failures
+        return self.findings == self.repaired and not (self.self_test_failures or self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +197,24 @@ class Snapshot:
     forgotten: int = 0
 
 
+class SnapshotList(tuple[Snapshot, ...]):
+    """The snapshots of a folder.
+
+    Attributes:
+        left_out: names of what else lies there, cannot be read as a snapshot of its own name, and
+            may hold messages of the store: no purge is complete while it is there.
+    """
+
+    left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, snapshots: Iterable[Snapshot], left_out: Iterable[str]) -> SnapshotList:
+        """Put both together."""
+        made = cls(snapshots)
+        made.left_out = tuple(left_out)
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
     """What a restored store holds.
@@ -199,11 +222,13 @@ class RestoreResult:
     Attributes:
         messages, vectors: in the store now.
         forgotten: messages of the snapshot that were left out: forgotten after it was made.
+        without_ledger: no file FORGOTTEN lay beside it: what was forgotten may have come back.
     """
 
     messages: int
     vectors: int
     forgotten: int
+    without_ledger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +238,13 @@ class PurgeResult:
     Attributes:
         revision: everything forgotten up to this revision of the store has left the files.
         snapshots_rewritten: by name.
+        snapshots_holding: what lies beside the snapshots and may hold it still; where there is any,
+            `revision` is that of the last purge that was complete.
     """
 
     revision: int
     snapshots_rewritten: tuple[str, ...] = ()
+    snapshots_holding: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ made from it:
   IMAGE_UNRECORDED    an image holds rows of messages that are not on record. Rows of edited
                       messages are no finding: they are never used, and go with the next image.
   SNAPSHOT_DAMAGED    a saved snapshot is not what its manifest says. Nothing can mend it.
+  MESSAGE_LOST        a repair has removed a message that could not be read or did not match its
+                      checksum. Never mended: only a saved snapshot or an export may have it.
 
 What changes while it is read is looked at once more, and reported only if it still differs in the
 same way. Between the two looks the indexes are told of all that was on record at the first one, so
@@ -44,6 +46,8 @@ from semanticrecall_core.types.stored_message import StoredMessage
 from semanticrecall_core.types.values import CallBudget, Finding, PartitionRows
 from semanticrecall_core.types.verifying import (
     ImageCheck,
+    LostMessage,
+    MendReport,
     RecordDamage,
     VerifyProgress,
     VerifyReport,
@@ -60,8 +64,12 @@ IMAGE_LOOKS_SECONDS = (0.1, 0.2, 0.4, 0.8)
 """Pauses before further looks at an image: it goes a while after the rows that it holds."""
 
 MENDED_AT_ONCE = 256
+LOST_TOLD_MAX = 1_000
+"""Lost messages that are named, each in a finding; one more says how many others there are."""
+
 _FILE_KINDS = frozenset({"DATABASE_CORRUPT", "PAGE_DAMAGED"})
 _DIMENSIONS = "VECTOR_DIMENSIONS"
+_ROW_CORRUPT = "ROW_CORRUPT"
 _SELF_TEST_COSINE = 0.999
 _log = structlog.get_logger(__name__)
 
@@ -157,6 +165,7 @@ class _Run:
         self._self_test_failures = 0
         self._told = time.monotonic()
         self._file_mended: bool | None = None
+        self._lost: set[int] = set()
 
     @property
     def _parts(self) -> VerifiedParts:
@@ -186,12 +195,14 @@ class _Run:
             snapshots=done("snapshots", 0),
             self_test_recalls=done("self-test", 0),
             self_test_failures=self._self_test_failures,
+            lost=len(self._lost),
         )
         if self._repair:
             _log.info(
                 "repair_ended",
                 findings=report.findings,
                 repaired=report.repaired,
+                lost=report.lost,
                 self_test_recalls=report.self_test_recalls,
                 self_test_failures=report.self_test_failures,
             )
@@ -223,6 +234,9 @@ class _Run:
             if isinstance(event, VerifyProgress):
                 yield self._progress(event.stage, event.done, event.total)
         yield from self._mended(waiting)
+        if len(self._lost) > LOST_TOLD_MAX:
+            others = f"{len(self._lost) - LOST_TOLD_MAX:,} more messages were removed"
+            yield Finding("MESSAGE_LOST", "", "", others)
 
     def _mended(self, damages: list[RecordDamage]) -> Iterator[Finding]:
         """The findings, mended first where that is asked for."""
@@ -236,25 +250,36 @@ class _Run:
         rows = [d for d in damages if d.finding.kind not in _FILE_KINDS]
         if len(rows) < len(damages) and self._file_mended is None:
             below = [d for d in damages if d.finding.kind in _FILE_KINDS]
-            self._file_mended = self._mend_file(below)
+            report = self._mend_file(below)
+            self._file_mended = all(report.repaired)
+            yield from self._told_lost(report.lost)
         for damage in damages:
             if damage.finding.kind in _FILE_KINDS:
                 yield replace(damage.finding, repaired=bool(self._file_mended))
         if not rows:
             return
         report = self._store.care.mend(rows)
-        self._forget_images({resource_id for resource_id, _ in report.set_aside})
+        self._forget_images({one.resource_id for one in report.lost})
+        yield from self._told_lost(report.lost)
         for damage, repaired in zip(rows, report.repaired, strict=True):
-            yield replace(damage.finding, repaired=repaired)
+            if damage.finding.kind != _ROW_CORRUPT or damage.seq not in self._lost:
+                yield replace(damage.finding, repaired=repaired)
 
-    def _mend_file(self, damages: list[RecordDamage]) -> bool:
+    def _told_lost(self, lost: Sequence[LostMessage]) -> Iterator[Finding]:
+        for one in lost:
+            self._lost.add(one.seq)
+            if len(self._lost) <= LOST_TOLD_MAX:
+                what = f"row {one.seq} was damaged and is removed"
+                yield Finding("MESSAGE_LOST", one.resource_id, one.message_id, what)
+
+    def _mend_file(self, damages: list[RecordDamage]) -> MendReport:
         care, parts = self._store.care, self._parts
         report = care.mend_file(damages)
-        self._forget_images({resource_id for resource_id, _ in report.set_aside})
+        self._forget_images({one.resource_id for one in report.lost})
         for resource_id in self._resources_in_memory():
             care.drop_resource(resource_id)
         parts.take_up_pending()
-        return all(report.repaired)
+        return report
 
     def _resources_in_memory(self) -> list[str]:
         loaded = set(self._parts.index.resources_loaded())

@@ -14,7 +14,7 @@ import structlog
 from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
 from ..types.stored_message import StoredMessage
 from ..types.values import CallBudget, PartitionRows
-from ..types.verifying import MendReport, RecordDamage, VerifyProgress
+from ..types.verifying import LostMessage, MendReport, RecordDamage, VerifyProgress
 from . import mending, reading, verifying
 from .commit import Change, GroupCommit
 from .connection import ReaderPool
@@ -71,9 +71,7 @@ class SqliteRecordCare:
         checks = self._checks
         operation = mending.Mend(damages, checked_tables(checks), checks.decode, self._damage)
         report = self._writer.submit(operation, frees_space=True)
-        if report.set_aside:
-            seqs = tuple(seq for _, seq in report.set_aside[:_LOGGED_SEQS_MAX])
-            _log.error("store_rows_set_aside", rows=len(report.set_aside), seqs=seqs)
+        _log_lost(report.lost)
         analysed = {d.finding.resource_id for d in damages if d.finding.kind.startswith("ANALYSIS")}
         for resource_id in sorted(analysed - {""}):
             self._load_lexical(resource_id)
@@ -96,11 +94,9 @@ class SqliteRecordCare:
             return Salvage(source, target, known, self._checks.decode)()
 
         salvaged = self._writer.mend_file(salvage, self._readers.paused)
-        if salvaged.set_aside:
-            seqs = tuple(seq for _, seq in salvaged.set_aside[:_LOGGED_SEQS_MAX])
-            _log.error("store_rows_set_aside", rows=len(salvaged.set_aside), seqs=seqs)
+        _log_lost(salvaged.lost)
         self._damage.mended()
-        return MendReport([True], salvaged.set_aside)
+        return MendReport([True], salvaged.lost)
 
     def drop_resource(self, resource_id: str) -> None:
         """See RecordCare.drop_resource."""
@@ -176,6 +172,12 @@ class SqliteRecordCare:
     def counts(self) -> dict[str, int]:
         """See RecordCare.counts."""
         return self._damage.counts()
+
+
+def _log_lost(lost: Sequence[LostMessage]) -> None:
+    if lost:
+        seqs = tuple(one.seq for one in lost[:_LOGGED_SEQS_MAX])
+        _log.error("store_messages_lost", messages=len(lost), seqs=seqs)
 
 
 def _reindex(connection: apsw.Connection, _revision: int) -> Change[MendReport]:

@@ -345,7 +345,7 @@ class RecordJournal:
         _log.warning(
             "store_database_salvaged",
             messages=salvaged.messages,
-            set_aside=len(salvaged.set_aside),
+            lost=len(salvaged.lost),
         )
         return salvaged
 

@@ -1,9 +1,9 @@
 """Mending what `verifying` finds, row by row, on the writer thread.
 
 What is derived is deleted and made anew: vectors are embedded again, words analysed again. A
-message that does not match its checksum is set aside: it leaves the record with all that was made
-from it, so that the others are served again, and its seq is logged. It is not taken for forgotten:
-a saved snapshot that has it whole still gives it back.
+message that does not match its checksum is lost: it leaves the record with all that was made from
+it, so that the others are served again, and this is told. It is not taken for forgotten: a saved
+snapshot that has it whole still gives it back.
 
 Each row is judged once more in the transaction that mends it. A row that is sound by then, or gone,
 is left alone, so that mending twice changes nothing the second time.
@@ -22,7 +22,7 @@ from ..types.lexical import LexicalListener
 from ..types.ports import CommitListener
 from ..types.stored_message import DecodeMessage
 from ..types.values import PendingRow
-from ..types.verifying import MendReport, RecordDamage
+from ..types.verifying import LostMessage, MendReport, RecordDamage
 from . import keys
 from .commit import Change
 from .damage_log import DamageLog
@@ -133,8 +133,9 @@ class Mend:
             whole = stored_message(row, shown(row[-1]), self._decode)
         except CorruptDataError:
             if not self._names_mended(connection, row):
-                set_aside(connection, damage.seq)
-                mended.set_aside.append((damage.finding.resource_id, damage.seq))
+                _remove(connection, damage.seq)
+                found = damage.finding
+                mended.lost.append(LostMessage(damage.seq, found.resource_id, found.message_id))
             return
         draft = draft_of(whole)  # the message is whole: what was made from it is not
         connection.execute(
@@ -167,7 +168,7 @@ class Mend:
         return True
 
 
-def set_aside(connection: apsw.Connection, seq: int) -> None:
+def _remove(connection: apsw.Connection, seq: int) -> None:
     """Remove a message and all that was made from it; whatever of it can be believed."""
     row = connection.execute(
         "SELECT resource_key, thread_key FROM messages WHERE seq = ?", (seq,)

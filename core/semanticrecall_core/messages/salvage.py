@@ -2,7 +2,7 @@
 
 Pages that do not match their checksum are read nevertheless where that is possible (it is not where
 they are encrypted), and rows in them are judged by their own checksums; what cannot be read is
-passed over. A message without a sound row is set aside. Vectors and analyses are taken where they
+passed over. A message without a sound row is lost. Vectors and analyses are taken where they
 are of their message as it is, and made anew where they lack. What has no checksum of its own:
 
   names of resources and threads   are confirmed by the checksum of each message that has them, and
@@ -30,6 +30,7 @@ import numpy as np
 from ..encryption import checksum_layer
 from ..types.errors import CorruptDataError
 from ..types.stored_message import DecodeMessage
+from ..types.verifying import LostMessage
 from . import keys, page_checksums
 from .analysis_rows import ANALYSIS_COLUMNS, SEQ, AnalysisColumns
 from .connection import DatabaseFile
@@ -55,6 +56,11 @@ _VECTORS = (
 _ANALYSES = (
     f"SELECT {ANALYSIS_COLUMNS}, a.resource_key, a.seq FROM analyses a"
     " WHERE (a.resource_key, a.seq) > (?, ?) ORDER BY a.resource_key, a.seq"
+)
+_INDEXES_OF_MESSAGES = (
+    "SELECT seq, resource_key, NULL FROM messages INDEXED BY messages_by_time",
+    "SELECT seq, resource_key, CAST(id AS BLOB) FROM messages"
+    " INDEXED BY sqlite_autoindex_messages_1",
 )
 _LOST_KEYS_MAX = 10_000_000
 _LAST_TAKEN = {
@@ -93,11 +99,11 @@ class Salvaged:
 
     Attributes:
         messages: taken.
-        set_aside: (resource id, seq) of those that are lost, as far as they are known.
+        lost: those that are not, by seq, as far as an index or a row tells of them.
     """
 
     messages: int = 0
-    set_aside: list[tuple[str, int]] = field(default_factory=list)
+    lost: list[LostMessage] = field(default_factory=list)
 
 
 class Salvage:
@@ -126,6 +132,7 @@ class Salvage:
         self._threads: dict[int, bytes] = {}
         self._taken_resources: dict[int, bytes] = {}
         self._taken_threads: dict[int, tuple[int, bytes]] = {}
+        self._lost: dict[int, LostMessage] = {}
         self._salvaged = Salvaged()
 
     def __call__(self) -> Salvaged:
@@ -168,13 +175,13 @@ class Salvage:
                 " CAST(? AS TEXT), CAST(? AS TEXT), ?)",
                 [row[:-1] for row in batch if self._is_sound(row)],
             )
-            self._note_lost([(row[0], row[1]) for row in batch])
+            self._note_lost([(row[0], row[1], row[10]) for row in batch])
         # What cannot be read at all is known by an index, if that can be.
-        index = "SELECT seq, resource_key FROM messages INDEXED BY messages_by_time"
-        for batch in _batches(self._as_far_as_possible(index)):
-            self._note_lost([(row[0], row[1]) for row in batch])
+        for index in _INDEXES_OF_MESSAGES:
+            for batch in _batches(self._as_far_as_possible(index)):
+                self._note_lost(batch)
         self._salvaged.messages = int(self._target.execute("SELECT count(*) FROM messages").get)
-        self._salvaged.set_aside = sorted(set(self._salvaged.set_aside))
+        self._salvaged.lost = [self._lost[seq] for seq in sorted(self._lost)]
 
     def _is_sound(self, row: Row) -> bool:
         resource_key, thread_key, encoded = row[1], row[2], row[13]
@@ -205,17 +212,19 @@ class Salvage:
         except (struct.error, TypeError):  # what no row can hold
             return False
 
-    def _note_lost(self, rows: Sequence[tuple[Any, Any]]) -> None:
-        """Remember those of (seq, resource_key) that the target has not."""
-        seqs = {seq: resource for seq, resource in rows if isinstance(seq, int)}
+    def _note_lost(self, rows: Sequence[Row]) -> None:
+        """Remember those of (seq, resource key, message id or None) that the target has not."""
+        seqs = {seq: (resource, name) for seq, resource, name in rows if isinstance(seq, int)}
         there = self._target.execute(
             "SELECT m.seq FROM carray(?) c CROSS JOIN messages m ON m.seq = c.value",
             (keys.seq_array(sorted(seqs)),),
         )
         for (seq,) in there:
             del seqs[seq]
-        for seq, resource in seqs.items():
-            self._salvaged.set_aside.append((shown(self._resources.get(resource)), seq))
+        for seq, (resource, name) in seqs.items():
+            if name or seq not in self._lost:
+                resource_id = shown(self._resources.get(resource, b""))
+                self._lost[seq] = LostMessage(seq, resource_id, shown(name or b""))
 
     def _write_names(self) -> None:
         self._target.executemany(
@@ -355,7 +364,7 @@ class Salvage:
         known = {
             "resources": list(self._resources),
             "threads": list(self._threads),
-            "messages": [seq for _, seq in self._salvaged.set_aside],
+            "messages": list(self._lost),
         }
         for name, number in last.items():
             taken = self._target.execute(_LAST_TAKEN[name]).get or 0
@@ -440,7 +449,7 @@ def write_beside(
             # be read in it. Nobody writes meanwhile.
             ensure_schema(target, codec)
             salvaged = salvage(source, target, store_id, revision)
-            if salvaged.set_aside and not salvaged.messages:
+            if salvaged.lost and not salvaged.messages:
                 raise CorruptDataError("no message of recall.db can be read; restore a snapshot")
             if target.execute("PRAGMA integrity_check(1)").get != "ok":
                 raise CorruptDataError("the mended database is not sound")

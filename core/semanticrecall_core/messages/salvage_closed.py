@@ -19,6 +19,7 @@ from .connection import DatabaseFile, translated_errors
 from .directory import DataDirectory
 from .high_water_mark import HighWaterMark, Mark
 from .salvage import KnownState, Salvage, Salvaged, remove_beside, write_beside
+from .schema import PAGE_BYTES
 
 _log = structlog.get_logger(__name__)
 _LOGGED_SEQS_MAX = 100
@@ -55,8 +56,29 @@ def salvage_closed(
     _log.warning(
         "store_database_salvaged",
         messages=salvaged.messages,
-        set_aside=len(salvaged.set_aside),
-        seqs=tuple(seq for _, seq in salvaged.set_aside[:_LOGGED_SEQS_MAX]),
+        lost=len(salvaged.lost),
+        seqs=tuple(one.seq for one in salvaged.lost[:_LOGGED_SEQS_MAX]),
+    )
+
+
+def can_be_salvaged(file: DatabaseFile) -> bool:
+    """Whether the first page can be read: nothing says where the tables are but that page."""
+    try:
+        if file.key is None:
+            page_checksums.check_header(file.path, PAGE_BYTES)
+        with closing(file.open_reader()) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    except (CorruptDataError, apsw.CorruptError, apsw.IOError, apsw.NotADBError):
+        return False
+    return True
+
+
+def first_page_damaged() -> CorruptDataError:
+    """What is said where it cannot."""
+    return CorruptDataError(
+        "the first page of recall.db is damaged, and without it nothing in the file can be found; "
+        "begin with an empty data directory, and restore a snapshot or import an export into it",
+        reason=page_checksums.PAGE_DAMAGED,
     )
 
 

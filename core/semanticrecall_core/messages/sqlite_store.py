@@ -69,7 +69,7 @@ from .preparing import (
 from .put_analyses import WriteBack
 from .put_vectors import PutVectors, check_vectors, vector_bytes
 from .rows import stored_message
-from .salvage_closed import salvage_closed
+from .salvage_closed import can_be_salvaged, first_page_damaged, salvage_closed
 from .saved_database import SqliteSavedDatabases
 from .saving import StoreSaving
 from .transfer import TransferThread
@@ -457,7 +457,10 @@ def _opened(
     try:
         return open_journal(directory, file, models, codec=codec.name, accept_loss=accept_loss)
     except CorruptDataError as error:
-        if error.reason != PAGE_DAMAGED:
+        is_of_a_page = error.reason == PAGE_DAMAGED
+        if (is_of_a_page or file.path.exists()) and not can_be_salvaged(file):
+            raise first_page_damaged() from error
+        if not is_of_a_page:
             raise
         if not accept_loss:
             raise CorruptDataError(

@@ -65,6 +65,15 @@ UNIT_TOLERANCE = 1e-3
 PAGE_DAMAGED = "PAGE_DAMAGED"
 DATABASE_CORRUPT = "DATABASE_CORRUPT"
 _SQLITE_FINDINGS_MAX = 100
+_SQLITE_FINDINGS_TOLD_MAX = 3
+_ROWS_OF = {
+    "messages": "messages",
+    "pending": "what waits to be embedded",
+    "threads": "threads",
+    "resources": "resources",
+    "vectors": "vectors",
+    "analyses": "analysed words",
+}
 _KEY_MAX = (1 << 62) - 1
 
 ReadTransaction = Callable[[], AbstractContextManager[apsw.Connection]]
@@ -329,12 +338,24 @@ def _database(read: ReadTransaction) -> Iterator[RecordDamage | VerifyProgress]:
     except CorruptDataError as error:
         yield unreadable(error, "the check of the whole file was broken off")
     else:
-        for detail in details:
-            if detail != "ok":
-                # A page that could not be read is told with SQLite's number of the error.
-                kind = PAGE_DAMAGED if "error code" in detail else DATABASE_CORRUPT
-                yield RecordDamage(Finding(kind, "", "", detail))
+        for kind, told in _told_by_sqlite(details):
+            yield RecordDamage(Finding(kind, "", "", told))
     yield VerifyProgress("database", 1, 1)
+
+
+def _told_by_sqlite(details: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(kind, detail) of what its check gave: the first of each kind, and how many more."""
+    by_kind: dict[str, list[str]] = {PAGE_DAMAGED: [], DATABASE_CORRUPT: []}
+    for detail in details:
+        if detail != "ok":
+            # A page that could not be read is told with SQLite's number of the error.
+            by_kind[PAGE_DAMAGED if "error code" in detail else DATABASE_CORRUPT].append(detail)
+    for kind, found in by_kind.items():
+        yield from ((kind, detail) for detail in found[:_SQLITE_FINDINGS_TOLD_MAX])
+        if len(found) > _SQLITE_FINDINGS_TOLD_MAX:
+            more = len(found) - _SQLITE_FINDINGS_TOLD_MAX
+            least = "at least " if len(details) >= _SQLITE_FINDINGS_MAX else ""
+            yield kind, f"{least}{more} more of these were found in the file"
 
 
 def unreadable(error: CorruptDataError, what: str) -> RecordDamage:
@@ -359,14 +380,26 @@ def _table(
                 with read() as connection:
                     rows = table.rows(connection, key, resource_id, limit)
             except CorruptDataError:
-                yield unreadable(error, f"rows of {table.name} behind {key} cannot be read")
-                key = _behind_damage(read, table, key, resource_id)
+                behind = _behind_damage(read, table, key, resource_id)
+                yield unreadable(error, _told_unread(table.name, key, behind))
+                key = behind
                 continue
         yield from table.check(rows)
         done += len(rows)
         if table.counted:
             yield VerifyProgress(table.stage, done, max(total, done))
         key = table.key_of(rows[-1]) if len(rows) == limit else None
+
+
+def _told_unread(table: str, key: Key, behind: Key | None) -> str:
+    """Which rows cannot be read: those after `key`, up to `behind` where there is an end."""
+    rows = _ROWS_OF[table]
+    if table == "analyses":  # its key says little to people
+        return f"some of the {rows} cannot be read"
+    first = key[0] + 1
+    if behind is None:
+        return f"{rows}: rows from {first} on cannot be read"
+    return f"{rows}: rows {first} to {behind[0]} cannot be read"
 
 
 def _total(read: ReadTransaction, table: CheckedTable, resource_id: str | None) -> int:

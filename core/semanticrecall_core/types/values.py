@@ -450,7 +450,7 @@ class Finding:
     """Something that Verify found not to agree. Never holds message text.
 
     Attributes:
-        repaired: it was mended, or what is lost was set aside.
+        repaired: it was mended. Never so where a message is lost.
     """
 
     kind: str

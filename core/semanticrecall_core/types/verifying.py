@@ -35,11 +35,13 @@ class VerifyReport:
 
     Attributes:
         messages, vectors: read.
-        findings: given; `repaired` of these were mended or set aside.
+        findings: given; `repaired` of these were mended.
         analyses: messages whose words were compared.
         images, snapshots: images of partitions and saved snapshots that were read.
         self_test_recalls: messages that were recalled by their own text after a repair;
             `self_test_failures` of these did not come first.
+        lost: messages that a repair has removed, for nothing on record gives them back; the first
+            of them are findings MESSAGE_LOST.
     """
 
     messages: int
@@ -51,6 +53,7 @@ class VerifyReport:
     snapshots: int = 0
     self_test_recalls: int = 0
     self_test_failures: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +86,31 @@ class ImageCheck:
     file: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class LostMessage:
+    """A message that could not be read, or did not match its checksum, and left the record.
+
+    Attributes:
+        resource_id, message_id: as far as they can be told; else "".
+    """
+
+    seq: int
+    resource_id: str
+    message_id: str
+
+
 @dataclass(slots=True)
 class MendReport:
     """What became of damage.
 
     Attributes:
-        repaired: for each that was given, in order: it is mended, or what is lost was set aside.
-        set_aside: (resource id, seq) of messages that left the record.
+        repaired: for each that was given, in order: the record agrees with itself there now.
+        lost: messages that left the record for it.
         requeued: messages that wait to be embedded again; their texts are not read.
     """
 
     repaired: list[bool] = field(default_factory=list)
-    set_aside: list[tuple[str, int]] = field(default_factory=list)
+    lost: list[LostMessage] = field(default_factory=list)
     requeued: list[PendingRow] = field(default_factory=list)
 
 
@@ -123,7 +139,7 @@ class RecordCare(Protocol):
         """Mend what is damaged below the rows: indexes are made anew, or the whole file.
 
         What is in memory of any resource is to be dropped afterwards, and what is pending taken up.
-        Rows that cannot be read, or do not match their checksum, are set aside. `repaired` has one
+        Rows that cannot be read, or do not match their checksum, are lost. `repaired` has one
         entry: whether SQLite's own check is content now.
         """
         ...

@@ -15,6 +15,8 @@ from rich.progress import (
 )
 
 from ..care_results import Finding, ReembedProgress, Stats, VerifyProgress, VerifySummary
+from ..client import RecallClient
+from ..errors import SemanticRecallError
 from .flags import EXIT_IN_PART, Flags, LongFlags, command
 from .output import Output, bytes_shown, plain
 
@@ -87,8 +89,8 @@ class VerifyFlags(LongFlags):
         bool,
         typer.Option(
             "--repair",
-            help="Mend what can be made anew, set aside what is lost, and recall some messages by "
-            "their own text at the end.",
+            help="Mend what can be made anew, remove and tell what is lost, and recall some "
+            "messages by their own text at the end.",
         ),
     ] = False
 
@@ -96,8 +98,8 @@ class VerifyFlags(LongFlags):
 def verify(flags: VerifyFlags) -> None:
     """Compare all that is stored; exits with 4 if something does not agree.
 
-    Changes nothing; with --repair it mends, and exits with 4 if something could not be mended.
-    With --format json: JSON Lines, each finding, then the summary.
+    Changes nothing; with --repair it mends, and exits with 4 if something could not be mended, or
+    messages are lost. With --format json: JSON Lines, each finding, then the summary.
     """
     output = flags.output
     summary = VerifySummary(0, 0, 0)
@@ -115,12 +117,24 @@ def verify(flags: VerifyFlags) -> None:
                 output.json(item)
             elif isinstance(item, Finding):
                 _tell_finding(output, item)
+        may_have_them = summary.lost and not output.as_json and _has_snapshots(memory)
     if not output.as_json:
         _tell_summary(output, summary)
+        if may_have_them:
+            output.console.print(
+                "A saved snapshot may have them: semanticrecall snapshot list", markup=False
+            )
     if flags.resource and not (summary.messages or summary.findings):
         output.note(f"{plain(flags.resource)} has no messages.")
     if not summary.is_sound:
         raise typer.Exit(EXIT_IN_PART)
+
+
+def _has_snapshots(memory: RecallClient) -> bool:
+    try:
+        return bool(memory.list_snapshots())
+    except SemanticRecallError:  # what was found is to be told all the same
+        return False
 
 
 def _tell_finding(output: Output, found: Finding) -> None:
@@ -136,6 +150,8 @@ def _tell_summary(output: Output, summary: VerifySummary) -> None:
         told += f"{summary.findings:,} findings, {summary.repaired:,} of them mended"
     else:
         told += "all agree"
+    if summary.lost:
+        told += f"; {summary.lost:,} messages were lost"
     if summary.self_test_recalls:
         first = summary.self_test_recalls - summary.self_test_failures
         told += f"; {first:,} of {summary.self_test_recalls:,} messages recalled by their own text"

@@ -148,10 +148,12 @@ class ListSnapshotsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListSnapshotsResponse(_message.Message):
-    __slots__ = ("snapshots",)
+    __slots__ = ("snapshots", "left_out")
     SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     snapshots: _containers.RepeatedCompositeFieldContainer[Snapshot]
-    def __init__(self, snapshots: _Optional[_Iterable[_Union[Snapshot, _Mapping]]] = ...) -> None: ...
+    left_out: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, snapshots: _Optional[_Iterable[_Union[Snapshot, _Mapping]]] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeleteSnapshotRequest(_message.Message):
     __slots__ = ("name",)
@@ -170,26 +172,30 @@ class RestoreSnapshotRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class RestoreSnapshotResponse(_message.Message):
-    __slots__ = ("messages", "vectors", "forgotten")
+    __slots__ = ("messages", "vectors", "forgotten", "without_ledger")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_LEDGER_FIELD_NUMBER: _ClassVar[int]
     messages: int
     vectors: int
     forgotten: int
-    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., forgotten: _Optional[int] = ...) -> None: ...
+    without_ledger: bool
+    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., forgotten: _Optional[int] = ..., without_ledger: bool = ...) -> None: ...
 
 class PurgeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class PurgeResponse(_message.Message):
-    __slots__ = ("revision", "snapshots_rewritten")
+    __slots__ = ("revision", "snapshots_rewritten", "snapshots_holding")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOTS_REWRITTEN_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTS_HOLDING_FIELD_NUMBER: _ClassVar[int]
     revision: int
     snapshots_rewritten: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, revision: _Optional[int] = ..., snapshots_rewritten: _Optional[_Iterable[str]] = ...) -> None: ...
+    snapshots_holding: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, revision: _Optional[int] = ..., snapshots_rewritten: _Optional[_Iterable[str]] = ..., snapshots_holding: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
     __slots__ = ("resource_id", "repair")
@@ -234,7 +240,7 @@ class VerifyProgress(_message.Message):
     def __init__(self, stage: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class VerifySummary(_message.Message):
-    __slots__ = ("messages", "vectors", "findings", "repaired", "analyses", "images", "snapshots", "self_test_recalls", "self_test_failures")
+    __slots__ = ("messages", "vectors", "findings", "repaired", "analyses", "images", "snapshots", "self_test_recalls", "self_test_failures", "lost")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +250,7 @@ class VerifySummary(_message.Message):
     SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     SELF_TEST_RECALLS_FIELD_NUMBER: _ClassVar[int]
     SELF_TEST_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     messages: int
     vectors: int
     findings: int
@@ -253,7 +260,8 @@ class VerifySummary(_message.Message):
     snapshots: int
     self_test_recalls: int
     self_test_failures: int
-    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., findings: _Optional[int] = ..., repaired: _Optional[int] = ..., analyses: _Optional[int] = ..., images: _Optional[int] = ..., snapshots: _Optional[int] = ..., self_test_recalls: _Optional[int] = ..., self_test_failures: _Optional[int] = ...) -> None: ...
+    lost: int
+    def __init__(self, messages: _Optional[int] = ..., vectors: _Optional[int] = ..., findings: _Optional[int] = ..., repaired: _Optional[int] = ..., analyses: _Optional[int] = ..., images: _Optional[int] = ..., snapshots: _Optional[int] = ..., self_test_recalls: _Optional[int] = ..., self_test_failures: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class ReembedRequest(_message.Message):
     __slots__ = ()
