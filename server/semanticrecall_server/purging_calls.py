@@ -20,7 +20,9 @@ class PurgingCalls:
         del request
         report = self._engine.purge(call.budget)
         return admin_pb2.PurgeResponse(
-            revision=report.revision, snapshots_rewritten=report.snapshots_rewritten
+            revision=report.revision,
+            snapshots_rewritten=report.snapshots_rewritten,
+            snapshots_holding=report.snapshots_holding,
         )
 
     def fill_stats(self, response: admin_pb2.GetStatsResponse) -> None:

@@ -20,6 +20,10 @@ EXIT_INTERRUPTED = 130
 KEY_VARIABLE = "SEMANTICRECALL_ENCRYPTION_KEY"
 KEY_FILE_VARIABLE = "SEMANTICRECALL_ENCRYPTION_KEY_FILE"
 KEY_TEXT_MAX = 4096
+_WITHOUT_LEDGER = (
+    "semanticrecall: no FORGOTTEN lies beside the snapshot: what was forgotten since it was made "
+    "may have come back\n"
+)
 
 
 def restore(arguments: Sequence[str]) -> int:
@@ -42,11 +46,14 @@ def restore(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("semanticrecall: interrupted; nothing was restored\n")
         return EXIT_INTERRUPTED
+    if counts.without_ledger:
+        sys.stderr.write(_WITHOUT_LEDGER)
     if chosen.format == "json":
         answer = {
             "messages": counts.messages,
             "vectors": counts.vectors,
             "forgotten": counts.forgotten,
+            "without_ledger": counts.without_ledger,
         }
         sys.stdout.write(json.dumps(answer) + "\n")
     else:

@@ -47,6 +47,7 @@ class SavingCalls:
         response = admin_pb2.ListSnapshotsResponse()
         for snapshot in self._saving().snapshots():
             fill_snapshot(response.snapshots.add(), snapshot)
+        response.left_out.extend(self._saving().left_out())
         return response
 
     def delete(
@@ -64,7 +65,10 @@ class SavingCalls:
         _require_name(request.name)
         counts = self._saving().restore(request.name, call.budget)
         return admin_pb2.RestoreSnapshotResponse(
-            messages=counts.messages, vectors=counts.vectors, forgotten=counts.forgotten
+            messages=counts.messages,
+            vectors=counts.vectors,
+            forgotten=counts.forgotten,
+            without_ledger=counts.without_ledger,
         )
 
     def _saving(self) -> Saving:

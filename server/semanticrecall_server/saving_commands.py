@@ -27,7 +27,7 @@ def restore_offline(
     Args:
         data_dir: an empty directory, or one that is not there.
         snapshot: the folder, wherever it is; the ledger FORGOTTEN beside it counts.
-        key: the user's, 32 bytes, where the snapshot is encrypted.
+        key: the user's, 32 bytes, where the snapshot is encrypted; a plain one is refused with it.
         allow_network_filesystem: as the setting of the same name.
 
     Raises:
@@ -39,6 +39,7 @@ def restore_offline(
         saved_databases(UserKeys(current=key, old=None)),
         _UNLIMITED,
         allow_shared_file_system=allow_network_filesystem,
+        encrypted=key is not None,
     )
 
 

@@ -124,7 +124,7 @@ def test_purge(run: Run, shelf: Shelf) -> None:
     shown = run("purge").stdout
     assert "up to revision 71 has left the files; 1 snapshots were rewritten." in shown
     assert documents(run("purge", "-f", "json")) == [
-        {"revision": 71, "snapshots_rewritten": ["saved-0"]}
+        {"revision": 71, "snapshots_rewritten": ["saved-0"], "snapshots_holding": []}
     ]
 
 
@@ -160,11 +160,44 @@ def test_snapshot_list_delete_restore(run: Run, shelf: Shelf) -> None:
         "Restored 3 messages and 61 vectors; 62 were forgotten since and left out.\n"
     )
     assert documents(run("snapshot", "restore", "saved-0", "-f", "json")) == [
-        {"messages": 3, "vectors": 61, "forgotten": 62}
+        {"messages": 3, "vectors": 61, "forgotten": 62, "without_ledger": False}
     ]
     assert run("snapshot", "delete", "saved-0").stdout == "Deleted saved-0.\n"
     assert run("snapshot", "delete", "saved-0").exit_code == 1
     assert run("snapshot", "restore", "saved-0").exit_code == 1
+
+
+def test_what_lies_beside_the_snapshots_is_told(run: Run, shelf: Shelf) -> None:
+    say(run, shelf)
+    run("snapshot")
+    shelf.left_out = ("before-upgrade", "old")
+    listed = run("snapshot", "list")
+    assert "saved-0" in listed.stdout
+    assert "2 more in the folder" in listed.stderr
+    assert "before-upgrade, old" in listed.stderr.replace("\n", " ")
+    for arguments in (("forget", "u", "-m", "a", "--purge"), ("purge",)):
+        result = run(*arguments)
+        assert result.exit_code == 4
+        assert "it may be left in the files" in result.stderr
+        assert "before-upgrade, old" in result.stderr
+        assert "Nothing of it is left" not in result.stderr
+    assert "has left the files" not in result.stdout
+    as_json = run("purge", "-f", "json")
+    assert as_json.exit_code == 4
+    assert documents(as_json)[0]["snapshots_holding"] == ["before-upgrade", "old"]
+    told = run("snapshot", "restore", "saved-0").stderr
+    assert "no FORGOTTEN lies beside the snapshot" in told
+
+
+@pytest.mark.parametrize("columns", ["20", "40", "80"])
+def test_names_of_snapshots_are_whole_however_narrow_it_is(
+    run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    name = "20261130T140501Z-r1234567890123456789-8f3a"
+    shelf.snapshots[name] = {}
+    lines = run("snapshot", "list").stdout.splitlines()
+    assert any(line.startswith(f"{name} ") for line in lines)
 
 
 def test_a_damaged_snapshot_says_so(run: Run, shelf: Shelf) -> None:

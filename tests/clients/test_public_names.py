@@ -20,7 +20,7 @@ ForgetConditions ForgetResult GroupState IndexBatch IndexOptions IndexResult Int
 InvalidArgumentError ListOptions Message MessageFields MessageOutcome MessageVectors Mode
 NotFoundError PermissionDeniedError PurgeResult RecallClient RecallInfo RecallOptions RecallResult
 RecallSession RecallTimings RecalledMessage ReembedProgress ResourceExhaustedError RestoreResult
-Role Scope SemanticRecallError Snapshot SnapshotStats Stats Status ThreadSummary Tls
+Role Scope SemanticRecallError Snapshot SnapshotList SnapshotStats Stats Status ThreadSummary Tls
 UnauthenticatedError UnavailableError UnimplementedError VerifyProgress VerifySummary Wait WhyEmpty
 assistant system tool user
 """

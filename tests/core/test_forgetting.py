@@ -37,6 +37,7 @@ class Saved:
     def __init__(self) -> None:
         self.told: list[int] = []
         self.error: Exception | None = None
+        self.unread: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Nothing is left over."""
@@ -48,6 +49,9 @@ class Saved:
 
     def holding(self) -> tuple[str, ...]:
         return ("one", "two")
+
+    def left_out(self) -> tuple[str, ...]:
+        return self.unread
 
     def rewrite(self, budget: CallBudget) -> tuple[str, ...]:
         return ()
@@ -165,6 +169,21 @@ def test_saved_snapshots_are_told_of_all_that_they_may_hold(running: Running) ->
         last = connection.execute("SELECT forgotten_revision FROM record").get
     assert [seq for seq, _ in rows] == saved.told
     assert 0 < min(r for _, r in rows) <= max(r for _, r in rows) <= last
+
+
+def test_what_lies_beside_the_snapshots_may_hold_it(running: Running) -> None:
+    saved = Saved()
+    running.engine.saving = saved  # type: ignore[assignment]
+    saved.unread = ("before-upgrade",)
+    target = ForgetTarget(message_ids=("m1",))
+    report = running.engine.forget("u", target, purge=True)
+    assert not report.purged
+    assert report.snapshots_holding == ("before-upgrade", "one", "two")
+    assert running.engine.purge_stats().pending
+    saved.unread = ()
+    report = running.engine.forget("u", target, purge=True)
+    assert report.purged
+    assert report.snapshots_holding == ()
 
 
 def test_a_ledger_that_cannot_be_written_is_told_and_the_record_knows(running: Running) -> None:

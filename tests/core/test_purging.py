@@ -35,11 +35,13 @@ class Saved:
     Attributes:
         error: raised by the next rewrite.
         held: a rewrite waits until it is set.
+        unread: what lies beside them.
     """
 
     def __init__(self) -> None:
         self.told: list[tuple[tuple[int, ...], int]] = []
         self.rewrites = 0
+        self.unread: tuple[str, ...] = ()
         self.error: Exception | None = None
         self.entered = threading.Semaphore(0)
         self.held = threading.Event()
@@ -50,6 +52,9 @@ class Saved:
 
     def holding(self) -> tuple[str, ...]:
         return ("one",)
+
+    def left_out(self) -> tuple[str, ...]:
+        return self.unread
 
     def rewrite(self, budget: CallBudget) -> tuple[str, ...]:
         self.entered.release()
@@ -114,6 +119,24 @@ def test_a_purge_frees_the_files_and_says_up_to_where(
     data = files(tmp_path)
     assert SECRET.encode() not in data
     assert b"something else" in data
+
+
+def test_it_is_not_done_while_something_beside_the_snapshots_may_hold_it(
+    store: SqliteMessageStore, saved: Saved
+) -> None:
+    made = purging(store, saved)
+    before = store.purge_state().erased_revision
+    forget(store, made)
+    saved.unread = ("before-upgrade",)
+    report = made.purge(CallBudget.of_seconds(60))
+    assert report.snapshots_holding == ("before-upgrade",)
+    assert report.revision == before
+    assert made.pending()
+    saved.unread = ()
+    report = made.purge(CallBudget.of_seconds(60))
+    assert report.snapshots_holding == ()
+    assert not made.pending()
+    made.stop()
 
 
 def test_it_is_made_by_itself_before_it_is_due(store: SqliteMessageStore, saved: Saved) -> None:

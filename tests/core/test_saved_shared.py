@@ -84,7 +84,9 @@ def test_a_damaged_snapshot_does_not_keep_the_others_from_being_rewritten(
     made = [world.create() for _ in range(3)]
     world.forget("u", TEXTS[0])
     damage(world, min(each.name for each in made))
-    with pytest.raises(CorruptDataError, match="delete it") as raised:
+    with pytest.raises(
+        CorruptDataError, match=r"`semanticrecall snapshot delete \d{8}T\d{6}Z-r\d+-\w{4}`"
+    ) as raised:
         world.snapshots.rewrite(world.saving, budget())
     assert raised.value.reason == "SNAPSHOT_DAMAGED"
     sound = sorted(made, key=lambda each: each.name)[1:]

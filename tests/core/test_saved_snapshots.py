@@ -17,7 +17,7 @@ import pytest
 from semanticrecall_core.messages.connection import connect
 from semanticrecall_core.messages.restoring import Restore
 from semanticrecall_core.saving import folder as folder_module
-from semanticrecall_core.saving.folder import PARTIAL
+from semanticrecall_core.saving.left_out import PARTIAL
 from semanticrecall_core.types.errors import (
     CancelledError,
     CorruptDataError,
@@ -33,6 +33,7 @@ from semanticrecall_core.types.values import CallBudget, ForgetTarget
 from support.faulty_disk import FaultyDisk
 from support.saved_worlds import (
     DATABASE,
+    LEDGER,
     MANIFEST,
     SavedWorld,
     budget,
@@ -95,7 +96,8 @@ def test_a_snapshot_is_two_files_that_nobody_else_may_read(world: SavedWorld) ->
     manifest = json.loads((path / MANIFEST).read_text())
     assert manifest["messages"] == len(TEXTS)
     assert manifest["files"][DATABASE]["bytes"] == (path / DATABASE).stat().st_size
-    assert sorted(os.listdir(world.folder)) == [made.name]
+    assert sorted(os.listdir(world.folder)) == [made.name, LEDGER]
+    assert (world.folder / LEDGER).read_bytes() == b""
 
 
 def test_the_newest_comes_first(world: SavedWorld) -> None:
@@ -137,7 +139,7 @@ def test_a_removed_one_is_gone(world: SavedWorld) -> None:
     world.add("u", TEXTS)
     made, kept = world.create(), world.create()
     world.snapshots.delete(made.name, budget())
-    assert sorted(os.listdir(world.folder)) == [kept.name]
+    assert sorted(os.listdir(world.folder)) == [kept.name, LEDGER]
     with pytest.raises(NotFoundError):
         world.snapshots.delete(made.name, budget())
 
@@ -239,7 +241,7 @@ def test_what_a_process_left_behind_is_removed(world: SavedWorld, tmp_path: Path
     link = world.folder / f"link{PARTIAL}"
     link.symlink_to(tmp_path / "data")
     world.snapshots.start(world.saving)
-    assert sorted(os.listdir(world.folder)) == [made.name]
+    assert sorted(os.listdir(world.folder)) == [made.name, LEDGER]
     assert (tmp_path / "data" / DATABASE).exists()
 
 
@@ -321,7 +323,7 @@ def test_every_truncation_is_seen(world: SavedWorld, empty: SavedWorld, file: st
     assert everything_refused(world, empty, made.name)
     assert world.snapshots.snapshots() == ()
     world.snapshots.delete(made.name, budget())
-    assert os.listdir(world.folder) == []
+    assert os.listdir(world.folder) == [LEDGER]
 
 
 def test_damage_below_the_digest_is_seen_as_well(world: SavedWorld, empty: SavedWorld) -> None:

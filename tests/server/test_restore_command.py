@@ -40,7 +40,7 @@ def test_a_snapshot_is_restored(
     assert shown.err == ""
     if style == "json":
         counts = json.loads(shown.out)
-        assert counts == {"messages": 2, "vectors": 2, "forgotten": 1}
+        assert counts == {"messages": 2, "vectors": 2, "forgotten": 1, "without_ledger": False}
     else:
         assert shown.out == (
             f"Restored 2 messages and 2 vectors into {target}; 1 were forgotten since and left "
@@ -72,6 +72,31 @@ def test_a_key_file_that_holds_no_key(
     shown = capsys.readouterr().err
     assert told in shown
     assert shown.count("\n") == 1
+    assert not target.exists()
+
+
+def test_where_no_ledger_lies_beside_it(
+    snapshot: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (snapshot.parent / "FORGOTTEN").unlink()
+    assert restore([str(snapshot), "--data-dir", str(tmp_path / "restored")]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("Restored 3 messages")
+    assert shown.err == (
+        "semanticrecall: no FORGOTTEN lies beside the snapshot: what was forgotten since it was "
+        "made may have come back\n"
+    )
+
+
+def test_a_plain_snapshot_with_a_key(
+    snapshot: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef" * 4)
+    target = tmp_path / "restored"
+    flags = ["--data-dir", str(target), "--encryption-key-file", str(key)]
+    assert restore([str(snapshot), *flags]) == 1
+    assert "the snapshot is not encrypted, and a key was given" in capsys.readouterr().err
     assert not target.exists()
 
 

@@ -61,6 +61,7 @@ class Shelf:
     health: bytes = SERVING
     vectors: dict[tuple[str, str], types_pb2.MessageVectors] = field(default_factory=dict)
     snapshots: dict[str, dict[tuple[str, str], types_pb2.Message]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     mendable: bool = True
     hold: threading.Event | None = None
     entered: threading.Event = field(default_factory=threading.Event)
@@ -264,7 +265,10 @@ class FakeRecall(RecallServiceServicer):
         for key in gone:
             del self._shelf.messages[key]
         response = recall_pb2.ForgetResponse(
-            messages=len(gone), vectors=len(gone), purged=request.purge
+            messages=len(gone),
+            vectors=len(gone),
+            purged=request.purge and not self._shelf.left_out,
+            snapshots_holding=self._shelf.left_out,
         )
         if not request.purge:
             response.purge_due_time.FromSeconds(PURGE_DUE_SECONDS)
@@ -423,7 +427,9 @@ class FakeAdmin(AdminServiceServicer):
     def ListSnapshots(self, request, context):  # type: ignore[no-untyped-def]
         self._shelf.arrive("ListSnapshots", request, context)
         names = sorted(self._shelf.snapshots, reverse=True)
-        return admin_pb2.ListSnapshotsResponse(snapshots=map(self._described, names))
+        return admin_pb2.ListSnapshotsResponse(
+            snapshots=map(self._described, names), left_out=self._shelf.left_out
+        )
 
     def DeleteSnapshot(self, request, context):  # type: ignore[no-untyped-def]
         self._shelf.arrive("DeleteSnapshot", request, context)
@@ -441,11 +447,17 @@ class FakeAdmin(AdminServiceServicer):
         self._known(request, context)
         self._shelf.messages = dict(self._shelf.snapshots[request.name])
         count = len(self._shelf.messages)
-        return admin_pb2.RestoreSnapshotResponse(messages=count, vectors=61, forgotten=62)
+        return admin_pb2.RestoreSnapshotResponse(
+            messages=count, vectors=61, forgotten=62, without_ledger=bool(self._shelf.left_out)
+        )
 
     def Purge(self, request, context):  # type: ignore[no-untyped-def]
         self._shelf.arrive("Purge", request, context)
-        return admin_pb2.PurgeResponse(revision=71, snapshots_rewritten=self._shelf.snapshots)
+        return admin_pb2.PurgeResponse(
+            revision=71,
+            snapshots_rewritten=self._shelf.snapshots,
+            snapshots_holding=self._shelf.left_out,
+        )
 
     def Reembed(self, request, context):  # type: ignore[no-untyped-def]
         self._shelf.arrive("Reembed", request, context)

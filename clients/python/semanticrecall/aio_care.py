@@ -55,13 +55,11 @@ class AsyncCareCalls(AsyncCalls):
         made = await self._once(self._admin.CreateSnapshot, request, deadline)
         return care_answers.snapshot(made.snapshot)
 
-    async def list_snapshots(
-        self, *, timeout: float | None = None
-    ) -> tuple[care_results.Snapshot, ...]:
+    async def list_snapshots(self, *, timeout: float | None = None) -> care_results.SnapshotList:
         """The snapshots in the server's folder, newest first."""
         request = admin_pb2.ListSnapshotsRequest()
         listed = await self._call(self._admin.ListSnapshots, request, timeout)
-        return tuple(map(care_answers.snapshot, listed.snapshots))
+        return care_answers.snapshot_list(listed)
 
     async def delete_snapshot(self, name: str, *, timeout: float | None = None) -> None:
         """Remove a snapshot; see `RecallClient.delete_snapshot`."""

@@ -60,6 +60,15 @@ class Traces:
     saved: SavedSnapshots | None = None
 
 
+class Purged(Protocol):
+    """What a purge did."""
+
+    @property
+    def snapshots_holding(self) -> tuple[str, ...]:
+        """What may hold it still, by name; where there is none, no file does."""
+        ...
+
+
 class Purger(Protocol):
     """Makes what was forgotten leave the files (purging.py)."""
 
@@ -71,7 +80,7 @@ class Purger(Protocol):
         """Something was forgotten just now."""
         ...
 
-    def purge(self, budget: CallBudget) -> object:
+    def purge(self, budget: CallBudget) -> Purged:
         """Purge all that was forgotten before this was called."""
         ...
 
@@ -95,7 +104,8 @@ class ForgetReport:
     Attributes:
         purged: nothing of it is left in the files of the data directory.
         purge_due_time_ns: when that will have been done by itself; None where `purged`, or never.
-        snapshots_holding: saved snapshots whose files still hold what was removed, by name.
+        snapshots_holding: saved snapshots whose files still hold what was removed, and what lies
+            beside them and may hold it, by name.
     """
 
     messages: int
@@ -166,7 +176,7 @@ class Forgetting:
                 dropped = self._forget_cached(resource_id, None)
                 removed.cache_entries = dropped if target.everything else 0
         if purge and self._purger is not None:
-            self._purger.purge(budget)
+            purge = not self._purger.purge(budget).snapshots_holding
         return self._report(removed, purge)
 
     def forget_rows(self, resource_id: str, rows: tuple[tuple[int, int], ...]) -> int:
@@ -299,7 +309,8 @@ class Forgetting:
             if not purged:
                 saved = self._traces().saved
                 due = self._purger.due_time_ns()
-                holding = () if saved is None else saved.holding()
+                if saved is not None:
+                    holding = tuple(sorted({*saved.holding(), *saved.left_out()}))
         return ForgetReport(
             messages=removed.messages,
             vectors=removed.vectors,

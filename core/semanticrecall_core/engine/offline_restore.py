@@ -34,6 +34,7 @@ def restore_offline(
     budget: CallBudget,
     *,
     allow_shared_file_system: bool = False,
+    encrypted: bool = False,
 ) -> RestoreCounts:
     """Make a store of a snapshot; what was forgotten since is in none of its bytes.
 
@@ -43,15 +44,24 @@ def restore_offline(
         databases: open what is in either.
         budget: what was written is removed where it is over.
         allow_shared_file_system: see DataDirectory.
+        encrypted: a plain snapshot, which would give a plain directory, is refused.
 
     Raises:
         NotFoundError: there is no snapshot.
         CorruptDataError: it is damaged.
-        FailedPreconditionError: DATA_DIRECTORY_NOT_EMPTY, another format, another key.
+        FailedPreconditionError: DATA_DIRECTORY_NOT_EMPTY, another format, another key;
+            NOT_ENCRYPTED.
         StoreLockedError, UnsafeEnvironmentError: see DataDirectory.
         ResourceExhaustedError: DISK_FULL.
     """
     found = checked(snapshot, databases, budget, rows=False)  # the store deals with damaged ones
+    if encrypted and found.key_file is None:
+        raise FailedPreconditionError(
+            "the snapshot is not encrypted, and a key was given; leave the key out, or restore it"
+            " into the running server of an empty, encrypted store: `semanticrecall snapshot"
+            " restore NAME`",
+            reason="NOT_ENCRYPTED",
+        )
     with closing(
         DataDirectory(data_dir, allow_shared_file_system=allow_shared_file_system)
     ) as directory:
@@ -86,7 +96,7 @@ def _restore(
     finally:
         partial.unlink(missing_ok=True)
     directory.sync()
-    return RestoreCounts(state.messages, state.vectors, left_out)
+    return RestoreCounts(state.messages, state.vectors, left_out, found.without_ledger)
 
 
 def _require_empty(directory: Path) -> None:

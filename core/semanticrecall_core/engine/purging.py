@@ -3,7 +3,8 @@
 A Forget makes messages unreachable and overwrites them in the database. Until the database's log
 was emptied, the log has them still, and so have snapshots that were saved before. A purge empties
 the log of the record and that of the cache, and has those snapshots rewritten; then it is noted in
-the record up to which change that is true.
+the record up to which change that is true; not where something lies beside the snapshots that
+cannot be read as one of them and may hold it as well.
 
 One thread of the lowest priority. It purges when it is asked to, and by itself so that the bytes of
 a Forget are gone `PurgePlan.interval_s` after it. What a process forgot that ended before its purge
@@ -32,6 +33,7 @@ RUN_SECONDS_MAX = 3600.0
 RETRY_SECONDS = 60.0
 REQUEST_CHECK_SECONDS = 0.1
 CACHE_RETRY_SECONDS = 0.02
+NAMES_LOGGED_MAX = 10
 STARTED_EARLY_SHARE = 0.5
 """Of the interval: a purge begins so early, since it takes its time."""
 
@@ -56,10 +58,13 @@ class PurgeReport:
     Attributes:
         revision: all that was forgotten up to this change of the record has left the files.
         snapshots_rewritten: by name.
+        snapshots_holding: what lies beside the snapshots and may hold it still, so that it cannot
+            be said that the files are free of it; by name.
     """
 
     revision: int
     snapshots_rewritten: tuple[str, ...]
+    snapshots_holding: tuple[str, ...] = ()
 
 
 class Purging:
@@ -214,6 +219,10 @@ class Purging:
                 if self._plan.interval_s and self._due_at is None:
                     self._due_at = time.monotonic() + min(pause_s, self._plan.interval_s)
             return
+        if report.snapshots_holding:
+            with self._condition:
+                if self._plan.interval_s and self._due_at is None:
+                    self._due_at = time.monotonic() + self._plan.interval_s
         for request in requests:
             request.set_result(report)
 
@@ -236,7 +245,16 @@ class Purging:
                 budget.check()
                 waits.wait(CACHE_RETRY_SECONDS)
         rewritten = () if traces.saved is None else traces.saved.rewrite(budget)
-        self._store.erased(revision)
+        holding = () if traces.saved is None else traces.saved.left_out()
+        if holding:
+            revision = self._store.purge_state().erased_revision
+            _log.warning(
+                "purge_incomplete",
+                snapshots_left_out=len(holding),
+                names=holding[:NAMES_LOGGED_MAX],
+            )
+        else:
+            self._store.erased(revision)
         self._runs += 1
         self._failed_in_turn = 0
         _log.info(
@@ -245,4 +263,4 @@ class Purging:
             snapshots_rewritten=len(rewritten),
             ms=round(1000 * (time.monotonic() - started)),
         )
-        return PurgeReport(revision, rewritten)
+        return PurgeReport(revision, rewritten, holding)

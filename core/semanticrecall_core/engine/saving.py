@@ -90,6 +90,10 @@ class Saving:
         self._snapshots.complete(self._store)
         return self._snapshots.holding()
 
+    def left_out(self) -> tuple[str, ...]:
+        """What lies in the folder, is no snapshot that is listed, and may hold messages of ours."""
+        return self._snapshots.left_out(self._store)
+
     def rewrite(self, budget: CallBudget) -> tuple[str, ...]:
         """Write those anew without it; returns their names."""
         return self._snapshots.rewrite(self._store, budget)

@@ -12,9 +12,8 @@ Invariants first:
   - Names are made here: time, revision and a random part, of [0-9A-Za-z-] only. What callers name
     is compared with the names that are there; no path is ever made of it. Links are not followed.
   - A snapshot is rewritten beside itself: `recall.db.new`, then `MANIFEST.json.new`, each synced,
-    then both are renamed. Where a process ends in between, the next one goes on from there: a
-    whole new manifest says that the new database is whole as well.
-  - What cannot be read is logged and left out; nothing here removes it.
+    then both are renamed. Where a process ends in between, the next one goes on (swapping.py).
+  - What cannot be read is logged and left out; nothing removes it (left_out.py).
 """
 
 from __future__ import annotations
@@ -50,12 +49,13 @@ from ..types.saving import (
 )
 from ..types.values import CallBudget
 from . import files, locking, manifest, reading
+from . import left_out as others
 from .ledger import LEDGER, Ledger
+from .left_out import PARTIAL, printable
 from .manifest import DATABASE, MANIFEST, FileEntry, Manifest
 from .reading import KEY, KEY_BYTES_MAX
+from .swapping import NEW, go_on_rewriting
 
-PARTIAL = ".partial"
-NEW = ".new"
 FREE_BYTES_MIN = 16 << 20
 """Left free on the disk of the snapshots: it may be that of the record."""
 
@@ -138,6 +138,12 @@ class SavedSnapshots:
         """Names of snapshots whose files hold messages that were forgotten since, sorted."""
         return tuple(sorted(each.name for each in self.snapshots() if each.forgotten))
 
+    def left_out(self, store: SavableStore) -> tuple[str, ...]:
+        """What else is there and may hold messages of this store; see left_out.py."""
+        known = {store.store_id, *(message.store_id for message in store.forgotten())}
+        listed = {each.name for each in self._manifests()}
+        return others.left_out(self._folder, listed, known)
+
     # ---- making and removing ----
 
     def create(self, store: SavableStore, index_identity: str, budget: CallBudget) -> SavedSnapshot:
@@ -181,6 +187,7 @@ class SavedSnapshots:
             files.write_new(partial / MANIFEST, manifest.encoded(found))
             files.sync_folder(partial)
             budget.check()
+            self._begin_ledger(store)
             partial.rename(self._folder / found.name)
             files.sync_folder(self._folder)
         return found
@@ -221,6 +228,7 @@ class SavedSnapshots:
         with self._one_at_a_time(budget):
             found = self._named(name)
             store.require_empty()
+            without_ledger = self._ledger.is_missing()
             self._complete_ledger(store)
             path = self._folder / found.name
             try:
@@ -229,7 +237,10 @@ class SavedSnapshots:
                 self._note(found.name, error)
                 raise
             left_out = self._forgotten_seqs(found)
-            return store.restore(path / DATABASE, left_out, budget)
+            counts = store.restore(path / DATABASE, left_out, budget)
+        if without_ledger:
+            _log.warning("snapshot_restored_without_ledger", snapshot=found.name)
+        return replace(counts, without_ledger=without_ledger)
 
     # ---- what was forgotten ----
 
@@ -244,6 +255,8 @@ class SavedSnapshots:
                     self._clean()
             store.give_up_snapshot()
             self._bring_up_to_date(store.forgotten())
+            if foreign := others.of_other_stores(self._folder, store.store_id):
+                _log.warning("snapshots_dir_shared", snapshots=foreign)
         except SemanticRecallError as error:
             # Beside a damaged ledger nothing is restored anyway.
             self._may_lack = error.reason != "LEDGER_DAMAGED"
@@ -321,15 +334,21 @@ class SavedSnapshots:
                 files.write_new(folder / f"{MANIFEST}{NEW}", manifest.encoded(again))
                 files.sync_folder(folder)
         except BaseException:
-            _go_on_rewriting(folder)
+            go_on_rewriting(folder)
             raise
         with self._swapping:
-            _go_on_rewriting(folder)
+            go_on_rewriting(folder)
 
     def _complete_ledger(self, store: SavableStore) -> None:
         """It may be gone, or another, since the start: disks come late, people tidy up."""
         self._bring_up_to_date(store.forgotten())
         self._may_lack = False
+
+    def _begin_ledger(self, store: SavableStore) -> None:
+        """Make the file, unless there are others' snapshots: it would hide that it lacks theirs."""
+        if self._ledger.is_missing() and not others.of_other_stores(self._folder, store.store_id):
+            self._complete_ledger(store)
+            self._ledger.begin()
 
     def _bring_up_to_date(self, messages: Sequence[ForgottenMessage]) -> None:
         """Add what the ledger lacks."""
@@ -379,7 +398,7 @@ class SavedSnapshots:
             try:
                 found.append(self._manifest(name))
             except SemanticRecallError as error:
-                _log.warning("snapshot_left_out", reason=error.reason)
+                _log.warning("snapshot_left_out", snapshot=printable(name), reason=error.reason)
                 self._note(name, error)
         return found
 
@@ -408,7 +427,7 @@ class SavedSnapshots:
             path = self._folder / present
             if present == name and _is_snapshot(path):
                 return present
-        raise NotFoundError("there is no snapshot of this name; ListSnapshots gives the names")
+        raise NotFoundError("no snapshot has this name; `semanticrecall snapshot list` lists them")
 
     @contextmanager
     def _partial(self, name: str) -> Generator[Path]:
@@ -435,7 +454,7 @@ class SavedSnapshots:
                     _log.warning("snapshot_leftover_removed")
                 elif _is_snapshot(path):
                     with self._swapping:
-                        _go_on_rewriting(path)
+                        go_on_rewriting(path)
 
     def _make_folder(self) -> None:
         with files.translated_errors():
@@ -469,23 +488,6 @@ def _told_of(store: SavableStore, last_seq: int) -> None:
         store.snapshot_made(last_seq)
     except SemanticRecallError as error:
         _log.warning("snapshot_seq_not_lowered", reason=error.reason)
-
-
-def _go_on_rewriting(folder: Path) -> None:
-    """Put what is whole into its place, remove what is not."""
-    database, listed = folder / f"{DATABASE}{NEW}", folder / f"{MANIFEST}{NEW}"
-    if listed.is_file():
-        try:
-            manifest.decoded(files.read_small(listed, manifest.MANIFEST_BYTES_MAX))
-        except CorruptDataError:
-            pass
-        else:
-            if database.exists():
-                database.rename(folder / DATABASE)
-            listed.rename(folder / MANIFEST)
-            files.sync_folder(folder)
-    for path in folder.glob(f"*{NEW}*"):
-        path.unlink()
 
 
 def _is_snapshot(path: Path) -> bool:

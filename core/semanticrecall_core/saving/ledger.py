@@ -1,8 +1,8 @@
 """FORGOTTEN: which messages were forgotten after a snapshot of them was made.
 
-It lies in the folder of the snapshots and travels with them, so that a restore leaves out what was
-forgotten although the store that knew of it may be gone. Records are only ever added: a copy of an
-old snapshot can turn up at any time.
+It lies in the folder of the snapshots, is made with the first of them, and travels with them, so
+that a restore leaves out what was forgotten although the store that knew of it may be gone. Records
+are only ever added: a copy of an old snapshot can turn up at any time.
 
 Format: records of 96 bytes from the start of the file on. A record is the same 48 bytes twice, so
 that one damaged byte loses nothing; little endian:
@@ -89,6 +89,21 @@ class Ledger:
                 os.close(fd)
             if is_new:
                 sync_folder(self._path.parent)
+
+    def is_missing(self) -> bool:
+        """Whether there is no such file: what was forgotten is not known, unless nothing was."""
+        return not os.path.lexists(self._path)
+
+    def begin(self) -> None:
+        """Make the file, empty, where it is missing; synced. Raises as `add`."""
+        with translated_errors():
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(self._path, flags, 0o600)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            sync_folder(self._path.parent)
 
     def ranges(self, store_id: str) -> list[ForgottenRange]:
         """What was forgotten of a store.

@@ -26,12 +26,14 @@ class CheckedSnapshot:
         key_file: the key, wrapped; None where it is not encrypted.
         state: what is in it.
         left_out: messages in it that were forgotten since, sorted.
+        without_ledger: no ledger lies beside it, so that it is not known what was forgotten.
     """
 
     database: Path
     key_file: Path | None
     state: SavedState
     left_out: list[int]
+    without_ledger: bool
 
 
 def manifest_of(folder: Path, name: str | None = None) -> Manifest:
@@ -107,7 +109,8 @@ def not_rewritten(name: str, error: SemanticRecallError) -> SemanticRecallError:
     if not isinstance(error, CorruptDataError):
         return error
     return CorruptDataError(
-        f"the snapshot {name} is damaged and may hold what was forgotten; delete it",
+        f"the snapshot {name} is damaged and may hold what was forgotten: "
+        f"`semanticrecall snapshot delete {name}` removes it, then purge again",
         reason="SNAPSHOT_DAMAGED",
     )
 
@@ -125,9 +128,11 @@ def checked(
         raise NotFoundError("there is no snapshot in this folder")
     found = manifest_of(folder)
     verify(folder, found, databases, budget, rows=rows)
+    ledger = Ledger(folder.parent)
     return CheckedSnapshot(
         folder / DATABASE,
         folder / KEY if found.encrypted else None,
         found.state,
-        forgotten_seqs(Ledger(folder.parent), found.state),
+        forgotten_seqs(ledger, found.state),
+        ledger.is_missing(),
     )

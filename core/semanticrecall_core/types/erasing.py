@@ -116,6 +116,10 @@ class SavedSnapshots(Protocol):
         """Names of the snapshots whose files hold what was forgotten since they were made."""
         ...
 
+    def left_out(self) -> tuple[str, ...]:
+        """Names of what lies beside the snapshots, is none that can be read, and may hold it."""
+        ...
+
     def rewrite(self, budget: CallBudget) -> tuple[str, ...]:
         """Write those anew without it, each in one step; returns their names.
 

@@ -103,11 +103,14 @@ class RestoreCounts:
     Attributes:
         messages, vectors: in the store now.
         forgotten: messages of the snapshot that were left out.
+        without_ledger: no ledger lay beside the snapshot: what was forgotten since it was made may
+            have come back.
     """
 
     messages: int
     vectors: int
     forgotten: int
+    without_ledger: bool = False
 
 
 class SavedDatabases(Protocol):

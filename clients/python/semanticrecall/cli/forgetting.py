@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated
@@ -13,9 +13,17 @@ import typer
 from ..client import RecallClient
 from ..results import ForgetResult
 from ..values import ForgetConditions, ListOptions, Message
-from .flags import EXIT_ERROR, TIMEOUT_SECONDS, LongFlags, TimedFlags, command, timeout_option
+from .flags import (
+    EXIT_ERROR,
+    EXIT_IN_PART,
+    TIMEOUT_SECONDS,
+    LongFlags,
+    TimedFlags,
+    command,
+    timeout_option,
+)
 from .message_flags import PANEL, Resource, RoleName, Roles, Thread, roles_named
-from .output import plain
+from .output import Output, plain
 
 COUNTED_MAX = 10_000
 PURGE_SECONDS_MAX = 3600.0
@@ -100,6 +108,8 @@ def forget(flags: ForgetFlags) -> None:
         result = _forget(flags, memory, conditions)
     if flags.output.as_json:
         flags.output.json(result)
+        if flags.purge and not result.purged:
+            raise typer.Exit(EXIT_IN_PART)
         return
     if result.messages or result.vectors or result.threads:
         flags.output.console.print(
@@ -109,6 +119,8 @@ def forget(flags: ForgetFlags) -> None:
         _tell_when_gone(flags, result)
         return
     flags.output.console.print("Nothing matched; nothing was forgotten.")
+    if flags.purge and not result.purged:
+        raise _in_part(flags.output, result.snapshots_holding)
 
 
 def _what(flags: ForgetFlags, memory: RecallClient, conditions: ForgetConditions) -> str:
@@ -188,12 +200,24 @@ def _tell_when_gone(flags: ForgetFlags, result: ForgetResult) -> None:
     output = flags.output
     if result.purged:
         output.note("Nothing of it is left in the files.")
+    elif flags.purge:
+        raise _in_part(output, result.snapshots_holding)
     elif result.purge_due_time is not None:
         due = f"{output.time(result.purge_due_time)} {output.zone_name}"
         output.note(f"It leaves the files by {due}; `semanticrecall purge` does it now.")
     if result.snapshots_holding:
         listed = ", ".join(map(plain, result.snapshots_holding))
         output.note(f"Snapshots that hold it until then: {listed}")
+
+
+def _in_part(output: Output, holding: Sequence[str]) -> typer.Exit:
+    """Say why a purge is not complete."""
+    listed = ", ".join(map(plain, holding))
+    output.error(
+        "it may be left in the files: these lie in the folder of the snapshots and cannot be read "
+        f"as snapshots: {listed}. Remove them, then `semanticrecall purge`."
+    )
+    return typer.Exit(EXIT_IN_PART)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +234,11 @@ def purge(flags: PurgeFlags) -> None:
         done = memory.purge()
     if flags.output.as_json:
         flags.output.json(done)
+        if done.snapshots_holding:
+            raise typer.Exit(EXIT_IN_PART)
         return
+    if done.snapshots_holding:
+        raise _in_part(flags.output, done.snapshots_holding)
     rewritten = len(done.snapshots_rewritten)
     flags.output.console.print(
         f"All that was forgotten up to revision {done.revision:,} has left the files; "

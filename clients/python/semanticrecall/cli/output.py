@@ -12,6 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import IntEnum
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.progress import Progress, ProgressColumn
 from rich.table import Table
@@ -19,6 +20,9 @@ from rich.table import Table
 from ..errors import SemanticRecallError
 from ..values import Message
 from .jsonlines import message_to_json
+
+OTHER_COLUMNS_WIDTH = 12
+"""What each column but the first has at least, in characters, with the gap before it."""
 
 
 class Output:
@@ -45,15 +49,22 @@ class Output:
             self.json(value)
 
     def table(self, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-        """A table; numbers stand to the right."""
+        """A table; numbers stand to the right, and what the first column names is never cut."""
         listed = [list(row) for row in rows]
         table = Table(box=None, pad_edge=False, header_style="bold")
         for position, name in enumerate(columns):
             numbers = bool(listed) and all(isinstance(row[position], int) for row in listed)
-            table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+            table.add_column(
+                name,
+                justify="right" if numbers else "left",
+                overflow="fold",
+                no_wrap=position == 0,
+            )
         for row in listed:
             table.add_row(*(self._shown(value) for value in row))
-        self.print_trimmed(table)
+        first = max((cell_len(self._shown(row[0])) for row in listed), default=0)
+        others = OTHER_COLUMNS_WIDTH * (len(table.columns) - 1)
+        self.print_trimmed(table, max(self.console.width, first + others))
 
     def pairs(self, values: Mapping[str, object]) -> None:
         """Names and values, one a line."""
@@ -64,11 +75,17 @@ class Output:
             table.add_row(name, self._shown(value))
         self.print_trimmed(table)
 
-    def print_trimmed(self, drawn: RenderableType) -> None:
-        """Something drawn, to stdout, without blanks at the ends of its lines."""
+    def print_trimmed(self, drawn: RenderableType, width: int | None = None) -> None:
+        """Something drawn, to stdout, without blanks at the ends of its lines.
+
+        Args:
+            drawn: what.
+            width: in characters. Default: the terminal's.
+        """
         # rich fills every line up to the width; who reads a pipe does not want the blanks.
-        with self.console.capture() as captured:
-            self.console.print(drawn)
+        console = self.console if width is None else Console(highlight=False, width=width)
+        with console.capture() as captured:
+            console.print(drawn)
         lines = captured.get().splitlines()
         sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
 

@@ -17,7 +17,7 @@ import typer
 from ..care_results import Snapshot
 from .flags import EXIT_ERROR, Flags, LongFlags, command
 from .help import Group
-from .output import Output, bytes_shown
+from .output import Output, bytes_shown, plain
 from .plugins import SNAPSHOT_GROUP, install_command, run_plugin
 
 PANEL = "Care"
@@ -92,6 +92,11 @@ def list_snapshots(flags: ListFlags) -> None:
         _show(flags.output, found)
     else:
         flags.output.note("No snapshots.")
+    if left_out := found.left_out:
+        flags.output.note(
+            f"{len(left_out):,} more in the folder cannot be read as snapshots, and may hold what "
+            f"was forgotten: {', '.join(map(plain, left_out))}"
+        )
 
 
 def _show(output: Output, snapshots: Sequence[Snapshot]) -> None:
@@ -160,6 +165,11 @@ def restore(flags: RestoreFlags) -> None:
         flags.output.console.print(
             f"Restored {counts.messages:,} messages and {counts.vectors:,} vectors; "
             f"{counts.forgotten:,} were forgotten since and left out."
+        )
+    if counts.without_ledger:
+        flags.output.note(
+            "no FORGOTTEN lies beside the snapshot: what was forgotten since it was made may have "
+            "come back"
         )
 
 
