@@ -66,7 +66,11 @@ def can_be_salvaged(file: DatabaseFile) -> bool:
     try:
         if file.key is None:
             page_checksums.check_header(file.path, PAGE_BYTES)
+        log = file.path.with_name(f"{file.path.name}-wal")
+        has_log = log.exists() and log.stat().st_size > 0
         with closing(file.open_reader()) as connection:
+            # The start may be refused, and leaves a log as it is then.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(has_log))
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     except (CorruptDataError, apsw.CorruptError, apsw.IOError, apsw.NotADBError):
         return False

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import apsw
 import structlog
 
 from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
@@ -458,7 +459,9 @@ def _opened(
         return open_journal(directory, file, models, codec=codec.name, accept_loss=accept_loss)
     except CorruptDataError as error:
         is_of_a_page = error.reason == PAGE_DAMAGED
-        if (is_of_a_page or file.path.exists()) and not can_be_salvaged(file):
+        if not is_of_a_page and not isinstance(error.__cause__, apsw.NotADBError):
+            raise
+        if not can_be_salvaged(file):
             raise first_page_damaged() from error
         if not is_of_a_page:
             raise
