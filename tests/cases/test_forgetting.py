@@ -153,6 +153,7 @@ def test_del_2_what_was_accepted_before_a_forget_returned_is_gone(tmp_path: Path
     append, sweep = running.store.append, running.store.forget
 
     def appended(resource_id: str, drafts: Any, budget: CallBudget) -> Any:
+        events.append(("begun", drafts[0].id))
         outcomes = append(resource_id, drafts, budget)
         events.append(("accepted", drafts[0].id))
         return outcomes
@@ -184,7 +185,7 @@ def test_del_2_what_was_accepted_before_a_forget_returned_is_gone(tmp_path: Path
     assert before, "no call raced with the Forget"
     left = {m.id for m in running.engine.list_messages(ListQuery("u", None, 1000))}
     assert not left & before
-    assert left >= {name for event, name in events[returned:] if event == "accepted"}
+    assert left >= {name for event, name in events[returned:] if event == "begun"}
     found = {m.message.id for m in running.recall(SECRET, top_k=100).messages}
     assert found == left
     assert list(running.store.verify(None)) == []
