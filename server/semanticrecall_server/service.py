@@ -202,9 +202,7 @@ class RecallService:
         """Remove messages from every answer."""
         target = forgetting_calls.checked_target(request, self._limits)
         call.budget.check()
-        report = self._engine.forget(
-            request.resource_id, target, call.budget, purge=request.purge
-        )
+        report = self._engine.forget(request.resource_id, target, call.budget, purge=request.purge)
         return forgetting_calls.forget_response(report)
 
     def list_messages(

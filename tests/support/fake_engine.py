@@ -15,8 +15,8 @@ import numpy as np
 
 from semanticrecall_core.engine import ForgetReport, PurgeReport, VerifyReport
 from semanticrecall_core.engine.verification import VerifyEvent
-from semanticrecall_core.types.given_vectors import GivenVectors, VectorForm
 from semanticrecall_core.types.generations import Embedding, ReembedProgress
+from semanticrecall_core.types.given_vectors import GivenVectors, VectorForm
 from semanticrecall_core.types.recalling import (
     Excluded,
     GroupState,
