@@ -1,4 +1,4 @@
-"""What every snapshot store promises, over files (mapped, not, and encrypted) and over a dictionary."""
+"""What every snapshot store promises: files (mapped, not, encrypted), and a dictionary."""
 
 from __future__ import annotations
 
