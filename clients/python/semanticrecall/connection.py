@@ -71,8 +71,8 @@ class ClientOptions(TypedDict, total=False):
         fail_open: what `recall` does when the sidecar cannot be reached, is too late, is
             full or finds damage on its disk. True (default): it returns an empty result with
             `degraded` set, and logs a warning: an agent goes on without memories. False:
-            it raises. Mistakes (a bad field, a wrong token) raise always; so do all other calls: an `index` that is lost
-            would be lost memory.
+            it raises. Mistakes (a bad field, a wrong token) raise always; so do all other
+            calls: an `index` that is lost would be lost memory.
     """
 
     token: str
