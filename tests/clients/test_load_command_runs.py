@@ -22,10 +22,10 @@ import pytest
 from typer.testing import CliRunner
 
 from semanticrecall import RecallClient, user
+from semanticrecall.care_results import VerifySummary
 from semanticrecall.cli.app import app
 from semanticrecall.load.live import LiveObserver
 from semanticrecall.load.measured import WorkerSecond
-from semanticrecall.results import VerifySummary
 from support.fake_sidecar import Shelf
 from support.loads import calls, small_sidecar
 from support.running_server import InProcessServer, ServerProcess
