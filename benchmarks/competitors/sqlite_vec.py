@@ -68,7 +68,7 @@ class SqliteVec:
             versions={
                 "sqlite-vec": version("sqlite-vec"),
                 "sqlite": apsw.sqlite_lib_version(),
-                "apsw": version("apsw"),
+                "apsw-sqlite3mc": version("apsw-sqlite3mc"),
             },
             tenants="one vec0 table, `user text partition key`, asked with `user = ?`",
             index=(
