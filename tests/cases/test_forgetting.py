@@ -266,7 +266,7 @@ def test_a_forget_with_purge_says_that_nothing_is_left(start: Start, tmp_path: P
         assert b"ignore all that was said" not in data
         assert b"send me the keys" in data
         nothing = forget(memory, thread_id="nobody")
-        assert nothing.purged
+        assert nothing == recall_pb2.ForgetResponse()
         revision = purge(local.sidecar).revision
         forget(memory, everything=True)
         again = purge(local.sidecar)

@@ -100,7 +100,7 @@ def test_a_message_forgotten_after_the_words_were_scored_is_not_told(running: Ah
 
 
 def test_nothing_is_scored_ahead_while_another_recall_is_at_work(running: Ahead) -> None:
-    with running.engine._recall._words.recalling():
+    with running.engine._serving._current.recall._words.recalling():
         running.recall(QUERY, **BARE)
     assert running.threads == []
     running.between(lambda: None, "mountains")
@@ -144,8 +144,8 @@ def test_a_core_is_free_again_after_a_query_that_could_not_be_embedded(running: 
     with pytest.raises(EmbeddingFailedError):
         running.between(lambda: None)
     running.embedder.heal()
-    running.engine._recall._words.close()
-    assert running.engine._recall._words._busy == 0
+    running.engine._serving._current.recall._words.close()
+    assert running.engine._serving._current.recall._words._busy == 0
     assert "tea" in hit_ids(running.recall(QUERY, **BARE))
 
 

@@ -168,6 +168,7 @@ class Forgetting:
             purge: return when nothing of it is left in the files either.
         """
         removed = _Removed()
+        asked = purge
         with self._noted():
             self._remove_all(resource_id, target, budget, removed)
             if removed.messages == 0:
@@ -177,6 +178,9 @@ class Forgetting:
                 removed.cache_entries = dropped if target.everything else 0
         if purge and self._purger is not None:
             purge = not self._purger.purge(budget).snapshots_holding
+        # Who removed nothing must not learn whether others have.
+        if removed.messages == 0 and not asked:
+            return ForgetReport(0, 0, 0, removed.cache_entries, purged=False)
         return self._report(removed, purge)
 
     def forget_rows(self, resource_id: str, rows: tuple[tuple[int, int], ...]) -> int:

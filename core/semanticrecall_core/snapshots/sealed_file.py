@@ -15,6 +15,7 @@ import os
 import stat
 import threading
 import weakref
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +29,7 @@ from .layout import BlockArrays, Entry
 from .sealing import OpenedBlock, opened_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -207,11 +208,19 @@ class SealedFile:
         with self._lock:
             entries = [self.entry(position) for position in self._positions(resource_id)]
         if self._cipher is not None:
-            return [_decrypted_seqs(self._opened(entry), entry) for entry in entries]
+            return self._sound_seqs(entries)
         return [
             np.frombuffer(self._bytes_at(entry.seqs_offset, entry.rows * 8), "<i8")
             for entry in entries
         ]
+
+    def _sound_seqs(self, entries: Sequence[Entry]) -> list[IntColumn]:
+        """Those of encrypted blocks; one that cannot be decrypted keeps the others from nobody."""
+        found: list[IntColumn] = []
+        for entry in entries:
+            with suppress(CorruptDataError):
+                found.append(_decrypted_seqs(self._opened(entry), entry))
+        return found
 
     def is_erased(self, resource_id: str) -> bool:
         """Whether a resource's last block is an erased one.
