@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from semanticrecall.v1 import admin_pb2, recall_pb2
 from semanticrecall_server.assembly import default_parts
 from semanticrecall_server.lifecycle import Parts
 from support import fault_serving
-from support.confinement import CONFINABLE, NOBODY, confine
+from support.confinement import CONFINABLE, NOBODY, REACHABLE, confine
 from support.fault_sidecar import FaultSidecar
 from support.wire_memory import INDEXED, Sidecar, hit_ids, ids, said
 from support.word_models import WordModel
@@ -29,12 +28,6 @@ CALL_SECONDS = 60.0
 MEMORY_BYTES = 6 << 30
 PROCESSES = 200
 
-# A checkout below a folder that is its owner's alone cannot be run by anybody else.
-REACHABLE = all(
-    folder.stat().st_mode & 0o5 == 0o5
-    for start in (Path(__file__).resolve(), Path(sys.prefix).resolve())
-    for folder in start.parents
-)
 pytestmark = pytest.mark.skipif(not CONFINABLE, reason="needs root on Linux, x86-64")
 
 

@@ -16,6 +16,12 @@ import sys
 from pathlib import Path
 
 NOBODY = 65534
+# A checkout below a folder that is its owner's alone cannot be run by anybody else.
+REACHABLE = all(
+    folder.stat().st_mode & 0o5 == 0o5
+    for start in (Path(__file__).resolve(), Path(sys.prefix).resolve())
+    for folder in start.parents
+)
 CONFINABLE = os.geteuid() == 0 and platform.machine() == "x86_64" and os.path.exists("/proc/self")
 
 _CLONE_NEWNS = 0x00020000
