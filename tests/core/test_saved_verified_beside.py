@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from semanticrecall_core.saving import files
+from semanticrecall_core.saving import files, reading
 from semanticrecall_core.types.errors import CorruptDataError, NotFoundError
 from support.saved_worlds import SavedWorld, budget
 
@@ -100,3 +101,29 @@ def test_one_that_is_damaged_after_it_was_rewritten_is_found(
     meanwhile(world, monkeypatch, place, rewritten_and_damaged)
     with pytest.raises(CorruptDataError):
         world.snapshots.verify(before.name, budget())
+
+
+LISTED: dict[str, tuple[Callable[[SavedWorld], object], str]] = {
+    "before its manifest is read": (lambda _: reading, "manifest_of"),
+    "before what was forgotten is counted": (lambda world: world.databases, "count_of"),
+}
+
+
+@pytest.mark.parametrize("place", LISTED)
+def test_one_that_is_removed_while_they_are_listed_is_not_damaged(
+    world: SavedWorld, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    name = world.snapshots.snapshots()[0].name
+    world.forget("u", "two")
+    owner_of, function = LISTED[place]
+    owner = owner_of(world)
+    folder = world.folder / name
+
+    def removed() -> None:
+        monkeypatch.undo()
+        shutil.rmtree(folder)
+
+    monkeypatch.setattr(owner, function, Once(getattr(owner, function), 1, removed))
+    world.snapshots.snapshots()
+    assert world.snapshots.damaged() == {"saved": 0, "ledger": 0}
+    assert world.snapshots.snapshots() == ()

@@ -147,10 +147,6 @@ def _code(call: Callable[[], object]) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
-# A crowded lane refuses; what another call has removed meanwhile is not found.
-EXPECTED_ERRORS = {"ALREADY_EXISTS", "NOT_FOUND", "RESOURCE_EXHAUSTED"}
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(10_800)
 @pytest.mark.parametrize("column", COLUMNS)
@@ -171,9 +167,10 @@ def test_everything_at_once(tmp_path: Path, column: str) -> None:
         beside.end()
         for kind, count in workload.counts.calls.items():
             run.count(kind, count)
-        assert set(workload.counts.errors) <= EXPECTED_ERRORS, workload.counts.errors
+        assert set(workload.counts.errors) <= {"ALREADY_EXISTS"}, workload.counts.errors
         model.check(sidecar.stubs, chance=run.random, sample=SAMPLE)
-        assert beside.faults == [], beside.faults[:3]
+        told = [line for line in sidecar.said if "damaged" in line or "corrupt" in line]
+        assert beside.faults == [], (beside.faults[:3], told[:5])
         _stays_flat(run, watched, seconds)
         _logs_little(sidecar, seconds)
         assert sidecar.stop() == 0, sidecar.said[-20:]

@@ -20,15 +20,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
-import secrets
 import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -48,7 +45,7 @@ from ..types.saving import (
     SavedSnapshot,
 )
 from ..types.values import CallBudget
-from . import files, locking, manifest, reading
+from . import files, locking, manifest, names, reading
 from . import left_out as others
 from .ledger import LEDGER, Ledger
 from .left_out import PARTIAL, printable
@@ -59,7 +56,6 @@ from .swapping import NEW, go_on_rewriting
 FREE_BYTES_MIN = 16 << 20
 """Left free on the disk of the snapshots: it may be that of the record."""
 
-_NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-r[0-9]{1,19}-[0-9a-f]{4}")
 _LOCK_STEP_S = 0.1
 _OTHER_KEY = frozenset({"ENCRYPTION_KEY_WRONG", "ENCRYPTION_KEY_MISSING"})
 _FOREIGN = "FOREIGN_FILE"
@@ -112,7 +108,7 @@ class SavedSnapshots:
 
     def names(self) -> tuple[str, ...]:
         """Of all folders that should be snapshots, sound or not; sorted."""
-        return tuple(name for name in self._names() if _is_snapshot(self._folder / name))
+        return tuple(name for name in self._names() if names.may_be_snapshot(self._folder / name))
 
     def verify(self, name: str, budget: CallBudget) -> SavedSnapshot:
         """Read a snapshot, compare digests, SQLite's own check, and the checksum of every row.
@@ -169,13 +165,13 @@ class SavedSnapshots:
 
     def _create(self, store: SavableStore, index_identity: str, budget: CallBudget) -> Manifest:
         time_ns = self._clock()
-        suffix = secrets.token_hex(2)
+        suffix = names.new_suffix()
         with self._partial(f"{suffix}{PARTIAL}") as partial:
             encrypted = self._with_key(partial)
             store.save(partial / DATABASE, budget)
             state = self._databases.state(partial / DATABASE)
             found = Manifest(
-                name=f"{_time_name(time_ns)}-r{state.revision}-{suffix}",
+                name=names.new_name(time_ns, state.revision, suffix),
                 create_time_ns=time_ns,
                 program_version=self._program_version,
                 state=state,
@@ -377,9 +373,15 @@ class SavedSnapshots:
         try:
             return self._databases.count_of(self._folder / found.name / DATABASE, seqs)
         except SemanticRecallError as error:
+            if self._is_gone(found.name):
+                return 0
             _log.error("snapshot_unreadable", snapshot=found.name, reason=error.reason)
             self._note(found.name, error)
             return len(seqs)
+
+    def _is_gone(self, name: str) -> bool:
+        """Whether a snapshot that could not be read was removed meanwhile: that is no damage."""
+        return not os.path.lexists(self._folder / name)
 
     def _note(self, name: str, error: SemanticRecallError) -> None:
         """Count what is damaged, once, and say so when it is first met."""
@@ -398,6 +400,8 @@ class SavedSnapshots:
             try:
                 found.append(self._manifest(name))
             except SemanticRecallError as error:
+                if self._is_gone(name):
+                    continue
                 _log.warning("snapshot_left_out", snapshot=printable(name), reason=error.reason)
                 self._note(name, error)
         return found
@@ -406,14 +410,14 @@ class SavedSnapshots:
         """What is in the folder that may be a snapshot, or nothing of ours."""
         with files.translated_errors():
             try:
-                names = sorted(os.listdir(self._folder))
+                listed = sorted(os.listdir(self._folder))
             except FileNotFoundError:
                 return []
-        return [name for name in names if name != LEDGER and not name.endswith(PARTIAL)]
+        return [name for name in listed if name != LEDGER and not name.endswith(PARTIAL)]
 
     def _manifest(self, name: str) -> Manifest:
         path = self._folder / name
-        if not _is_snapshot(path):
+        if not names.may_be_snapshot(path):
             raise CorruptDataError("no snapshot", reason=_FOREIGN)
         with self._swapping:
             return reading.manifest_of(path, name)
@@ -425,7 +429,7 @@ class SavedSnapshots:
         """The name of a folder that may be a snapshot, sound or not: found, not made of `name`."""
         for present in self._names():
             path = self._folder / present
-            if present == name and _is_snapshot(path):
+            if present == name and names.may_be_snapshot(path):
                 return present
         raise NotFoundError("no snapshot has this name; `semanticrecall snapshot list` lists them")
 
@@ -452,7 +456,7 @@ class SavedSnapshots:
                 if name.endswith(PARTIAL) and not locking.is_held(path):
                     files.remove_folder(path)
                     _log.warning("snapshot_leftover_removed")
-                elif _is_snapshot(path):
+                elif names.may_be_snapshot(path):
                     with self._swapping:
                         go_on_rewriting(path)
 
@@ -488,12 +492,3 @@ def _told_of(store: SavableStore, last_seq: int) -> None:
         store.snapshot_made(last_seq)
     except SemanticRecallError as error:
         _log.warning("snapshot_seq_not_lowered", reason=error.reason)
-
-
-def _is_snapshot(path: Path) -> bool:
-    """Whether it may be one, sound or not."""
-    return bool(_NAME.fullmatch(path.name)) and path.is_dir() and not path.is_symlink()
-
-
-def _time_name(time_ns: int) -> str:
-    return f"{datetime.fromtimestamp(time_ns // 1_000_000_000, UTC):%Y%m%dT%H%M%SZ}"
