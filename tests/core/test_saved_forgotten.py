@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,22 +25,7 @@ TEXTS = [f"text {number}" for number in range(40)]
 FORGOTTEN_AT_LOOK = 6
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[SavedWorld]:
-    made = SavedWorld(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def empty(tmp_path: Path) -> Iterator[SavedWorld]:
-    """Another store, over the same snapshots."""
-    made = SavedWorld(tmp_path, "empty")
-    yield made
-    made.close()
-
-
-def test_what_was_forgotten_since_is_not_restored(world: SavedWorld, empty: SavedWorld) -> None:
+def test_what_was_forgotten_since_is_not_restored(world: SavedWorld, other: SavedWorld) -> None:
     world.add("u", TEXTS)
     world.add("v", ["only this"])
     made = world.create()
@@ -50,10 +34,10 @@ def test_what_was_forgotten_since_is_not_restored(world: SavedWorld, empty: Save
     (listed,) = world.snapshots.snapshots()
     assert listed.forgotten == 6
     assert world.snapshots.holding() == (made.name,)
-    counts = empty.restore(made.name)
+    counts = other.restore(made.name)
     assert (counts.messages, counts.forgotten) == (len(TEXTS) - 5, 6)
-    assert texts(empty.store) == {"u": sorted(TEXTS[5:])}
-    assert list(empty.store.verify(None)) == []
+    assert texts(other.store) == {"u": sorted(TEXTS[5:])}
+    assert list(other.store.verify(None)) == []
 
 
 def test_the_ledger_goes_with_a_copy_of_the_folder(world: SavedWorld, tmp_path: Path) -> None:
@@ -86,27 +70,27 @@ def test_a_ledger_that_was_lost_is_made_again_from_the_record(
     assert (world.folder / LEDGER).read_bytes() == sound  # and nothing is added twice
 
 
-def test_a_damaged_ledger_lets_nothing_be_restored(world: SavedWorld, empty: SavedWorld) -> None:
+def test_a_damaged_ledger_lets_nothing_be_restored(world: SavedWorld, other: SavedWorld) -> None:
     world.add("u", TEXTS)
     made = world.create()
     world.forget("u", TEXTS[0])
     path = world.folder / LEDGER
     path.write_bytes(bytes(len(path.read_bytes())))
     with pytest.raises(CorruptDataError) as refused:
-        empty.restore(made.name)
+        other.restore(made.name)
     assert refused.value.reason == "LEDGER_DAMAGED"
-    assert content(empty.store) == {}
+    assert content(other.store) == {}
 
 
 def test_a_forget_in_a_restored_store_counts_for_the_snapshot_it_came_from(
-    world: SavedWorld, empty: SavedWorld, tmp_path: Path
+    world: SavedWorld, other: SavedWorld, tmp_path: Path
 ) -> None:
     world.add("u", TEXTS)
     made = world.create()
-    empty.add("w", ["shifts seqs"])
-    empty.store.forget("w", ForgetTarget(everything=True))
-    empty.restore(made.name)
-    empty.forget("u", TEXTS[7])
+    other.add("w", ["shifts seqs"])
+    other.store.forget("w", ForgetTarget(everything=True))
+    other.restore(made.name)
+    other.forget("u", TEXTS[7])
     third = SavedWorld(tmp_path, "third")
     assert third.restore(made.name).forgotten == 1
     assert texts(third.store) == {"u": sorted(set(TEXTS) - {TEXTS[7]})}
@@ -133,7 +117,7 @@ def test_and_so_it_does_two_restores_later(world: SavedWorld, tmp_path: Path) ->
         each.close()
 
 
-def test_rewritten_snapshots_hold_no_byte_of_it(world: SavedWorld, empty: SavedWorld) -> None:
+def test_rewritten_snapshots_hold_no_byte_of_it(world: SavedWorld, other: SavedWorld) -> None:
     canary = "CANARY-4711"
     (seq,) = world.add("u", [canary])
     world.add("u", TEXTS)
@@ -150,7 +134,7 @@ def test_rewritten_snapshots_hold_no_byte_of_it(world: SavedWorld, empty: SavedW
     assert world.snapshots.holding() == ()
     assert world.snapshots.rewrite(world.saving, budget()) == ()
     world.snapshots.verify(made.name, budget())
-    assert empty.restore(made.name).messages == len(TEXTS)
+    assert other.restore(made.name).messages == len(TEXTS)
 
 
 def test_snapshots_that_never_held_it_are_left_alone(world: SavedWorld) -> None:
@@ -165,7 +149,7 @@ def test_snapshots_that_never_held_it_are_left_alone(world: SavedWorld) -> None:
 
 
 def test_what_is_forgotten_while_a_snapshot_is_made_stays_forgotten(
-    world: SavedWorld, empty: SavedWorld
+    world: SavedWorld, other: SavedWorld
 ) -> None:
     """After the copy was taken and before it has its name."""
     world.add("u", TEXTS)
@@ -178,11 +162,11 @@ def test_what_is_forgotten_while_a_snapshot_is_made_stays_forgotten(
     world.saving.__class__ = Forgetting
     made = world.create()
     assert made.state.messages == len(TEXTS)
-    assert empty.restore(made.name).forgotten == 1
+    assert other.restore(made.name).forgotten == 1
 
 
 def test_what_is_forgotten_while_the_copy_is_read_stays_forgotten(
-    world: SavedWorld, empty: SavedWorld
+    world: SavedWorld, other: SavedWorld
 ) -> None:
     """The copy sees the store as it was when its read began; the Forget comes in the middle."""
     many = [f"text {number}" for number in range(2_000)]
@@ -207,8 +191,8 @@ def test_what_is_forgotten_while_the_copy_is_read_stays_forgotten(
     assert made.state.messages == len(many) + 1
     (listed,) = world.snapshots.snapshots()
     assert listed.forgotten == 2
-    assert empty.restore(made.name).forgotten == 2
-    assert texts(empty.store) == {"u": sorted(set(many) - {many[7]})}
+    assert other.restore(made.name).forgotten == 2
+    assert texts(other.store) == {"u": sorted(set(many) - {many[7]})}
     assert world.snapshots.rewrite(world.saving, budget()) == (made.name,)
     assert b"came before the read" not in world.path(made).read_bytes()
 

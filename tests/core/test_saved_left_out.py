@@ -27,14 +27,6 @@ def world(tmp_path: Path) -> Iterator[SavedWorld]:
     made.close()
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[SavedWorld]:
-    """Another store, over the same snapshots."""
-    made = SavedWorld(tmp_path, "other")
-    yield made
-    made.close()
-
-
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,25 +23,11 @@ from semanticrecall_core.types.errors import (
 )
 from semanticrecall_core.types.saving import SavedState
 from semanticrecall_core.types.values import CallBudget, ForgetTarget
+from support.fault_conditions import not_writable
 from support.saved_worlds import LEDGER, SavedWorld, budget, texts
 
 SOON_S = 0.3
 TEXTS = [f"text {number}" for number in range(40)]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[SavedWorld]:
-    made = SavedWorld(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[SavedWorld]:
-    """Another server's store over the same folder; as to locks it is another process."""
-    made = SavedWorld(tmp_path, "other")
-    yield made
-    made.close()
 
 
 def damage(world: SavedWorld, name: str) -> None:
@@ -252,13 +238,11 @@ def test_a_folder_that_was_not_there_at_the_start_is_told_with_the_next_forget(
     second.close()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_lets_nothing_come_back(world: SavedWorld) -> None:
     world.add("u", TEXTS)
     made = world.create()
     world.store.forget("u", ForgetTarget(everything=True))
-    world.folder.chmod(0o500)
-    with pytest.raises(UnavailableError):
+    with not_writable(world.folder), pytest.raises(UnavailableError):
         world.restore(made.name)
-    world.folder.chmod(0o700)
+    assert texts(world.store) == {}
     assert world.restore(made.name).forgotten == len(TEXTS)

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,42 +47,27 @@ BLOCK_BYTES = 4096
 TEXTS = [f"text {number}" for number in range(40)]
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[SavedWorld]:
-    made = SavedWorld(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def empty(tmp_path: Path) -> Iterator[SavedWorld]:
-    """Another store, over the same snapshots."""
-    made = SavedWorld(tmp_path, "empty")
-    yield made
-    made.close()
-
-
 # ---- made and listed ----
 
 
-def test_what_was_saved_is_what_was_there(world: SavedWorld, empty: SavedWorld) -> None:
+def test_what_was_saved_is_what_was_there(world: SavedWorld, other: SavedWorld) -> None:
     world.add("u", TEXTS)
     world.add("v", TEXTS[:3], embedded=False)
     made = world.create()
     assert (made.state.messages, made.state.vectors) == (len(TEXTS) + 3, len(TEXTS))
     assert made.state.store_id == world.store.store_id
     assert world.snapshots.snapshots() == (made,)
-    counts = empty.restore(made.name)
+    counts = other.restore(made.name)
     assert (counts.messages, counts.vectors, counts.forgotten) == (len(TEXTS) + 3, len(TEXTS), 0)
-    before, after = content(world.store), content(empty.store)
+    before, after = content(world.store), content(other.store)
     assert before.keys() == after.keys()
     for resource, messages in before.items():
         assert [m.encoded for m in after[resource]] == [m.encoded for m in messages]
         assert [m.metadata_json for m in after[resource]] == [m.metadata_json for m in messages]
-    assert vectors(empty.store, "u") == [vector_of(seq).tobytes() for seq in range(1, 41)]
-    assert [row.resource_id for row in empty.store.pending(0, 100)] == ["v"] * 3
-    assert list(empty.store.verify(None)) == []
-    assert empty.store.store_id != world.store.store_id
+    assert vectors(other.store, "u") == [vector_of(seq).tobytes() for seq in range(1, 41)]
+    assert [row.resource_id for row in other.store.pending(0, 100)] == ["v"] * 3
+    assert list(other.store.verify(None)) == []
+    assert other.store.store_id != world.store.store_id
 
 
 def test_a_snapshot_is_two_files_that_nobody_else_may_read(world: SavedWorld) -> None:
@@ -144,10 +128,10 @@ def test_a_removed_one_is_gone(world: SavedWorld) -> None:
         world.snapshots.delete(made.name, budget())
 
 
-def test_a_snapshot_of_nothing(world: SavedWorld, empty: SavedWorld) -> None:
+def test_a_snapshot_of_nothing(world: SavedWorld, other: SavedWorld) -> None:
     made = world.create()
-    assert empty.restore(made.name).messages == 0
-    assert content(empty.store) == {}
+    assert other.restore(made.name).messages == 0
+    assert content(other.store) == {}
 
 
 # ---- broken off ----
@@ -283,17 +267,17 @@ def test_whoever_waits_for_another_waits_no_longer_than_its_budget(world: SavedW
 # ---- damage ----
 
 
-def everything_refused(world: SavedWorld, empty: SavedWorld, name: str) -> bool:
+def everything_refused(world: SavedWorld, other: SavedWorld, name: str) -> bool:
     """Neither verify nor restore takes it."""
     with pytest.raises(CorruptDataError):
         world.snapshots.verify(name, budget())
     with pytest.raises(CorruptDataError):
-        empty.restore(name)
-    return content(empty.store) == {}
+        other.restore(name)
+    return content(other.store) == {}
 
 
 @pytest.mark.parametrize("file", [DATABASE, MANIFEST])
-def test_every_flipped_bit_is_seen(world: SavedWorld, empty: SavedWorld, file: str) -> None:
+def test_every_flipped_bit_is_seen(world: SavedWorld, other: SavedWorld, file: str) -> None:
     world.add("u", TEXTS)
     made = world.create()
     path = world.path(made, file)
@@ -305,28 +289,28 @@ def test_every_flipped_bit_is_seen(world: SavedWorld, empty: SavedWorld, file: s
         damaged = bytearray(sound)
         damaged[place] ^= 1 << bit
         path.write_bytes(damaged)
-        assert everything_refused(world, empty, made.name), (seed, flip, place, bit)
+        assert everything_refused(world, other, made.name), (seed, flip, place, bit)
     path.write_bytes(sound)
-    assert empty.restore(made.name).messages == len(TEXTS)
+    assert other.restore(made.name).messages == len(TEXTS)
 
 
 @pytest.mark.parametrize("file", [DATABASE, MANIFEST])
-def test_every_truncation_is_seen(world: SavedWorld, empty: SavedWorld, file: str) -> None:
+def test_every_truncation_is_seen(world: SavedWorld, other: SavedWorld, file: str) -> None:
     world.add("u", TEXTS)
     made = world.create()
     path = world.path(made, file)
     sound = path.read_bytes()
     for size in sorted({*range(0, len(sound), BLOCK_BYTES), 1, len(sound) - 1}):
         path.write_bytes(sound[:size])
-        assert everything_refused(world, empty, made.name), size
+        assert everything_refused(world, other, made.name), size
     path.unlink()
-    assert everything_refused(world, empty, made.name)
+    assert everything_refused(world, other, made.name)
     assert world.snapshots.snapshots() == ()
     world.snapshots.delete(made.name, budget())
     assert os.listdir(world.folder) == [LEDGER]
 
 
-def test_damage_below_the_digest_is_seen_as_well(world: SavedWorld, empty: SavedWorld) -> None:
+def test_damage_below_the_digest_is_seen_as_well(world: SavedWorld, other: SavedWorld) -> None:
     """The page's checksum, and the row's: a digest of damaged data says nothing of it."""
     world.add("u", TEXTS)
     made = world.create()
@@ -354,18 +338,18 @@ def test_only_an_empty_store_is_filled(world: SavedWorld) -> None:
 
 
 def test_a_store_that_was_used_before_gives_no_seq_twice(
-    world: SavedWorld, empty: SavedWorld
+    world: SavedWorld, other: SavedWorld
 ) -> None:
     world.add("u", TEXTS)
     made = world.create()
-    used = empty.add("w", ["gone"] * 1 + ["gone too"])
-    empty.store.forget("w", ForgetTarget(everything=True))
-    empty.restore(made.name)
-    rows = content(empty.store)["u"]
+    used = other.add("w", ["gone"] * 1 + ["gone too"])
+    other.store.forget("w", ForgetTarget(everything=True))
+    other.restore(made.name)
+    rows = content(other.store)["u"]
     assert min(row.seq for row in rows) > max(used)
-    assert empty.add("u", ["new"])[0] > max(row.seq for row in rows)
-    assert list(empty.store.verify(None)) == []
-    assert vectors(empty.store, "u")[: len(TEXTS)] == [
+    assert other.add("u", ["new"])[0] > max(row.seq for row in rows)
+    assert list(other.store.verify(None)) == []
+    assert vectors(other.store, "u")[: len(TEXTS)] == [
         vector_of(seq).tobytes() for seq in range(1, len(TEXTS) + 1)
     ]
 
@@ -389,7 +373,7 @@ def switch_model(world: SavedWorld) -> None:
 
 
 def test_a_snapshot_names_the_model_of_its_vectors_whatever_comes_meanwhile(
-    world: SavedWorld, empty: SavedWorld
+    world: SavedWorld, other: SavedWorld
 ) -> None:
     world.add("u", TEXTS)
 
@@ -402,43 +386,43 @@ def test_a_snapshot_names_the_model_of_its_vectors_whatever_comes_meanwhile(
     made = world.create()
     assert made.index_identity == "three-numbers@1/2"
     assert world.snapshots.verify(made.name, budget()) == made
-    counts = empty.restore(made.name)
+    counts = other.restore(made.name)
     assert (counts.messages, counts.vectors) == (len(TEXTS), 0)
-    assert len(empty.store.pending(0, 1_000)) == len(TEXTS)
+    assert len(other.store.pending(0, 1_000)) == len(TEXTS)
 
 
 def test_a_restore_takes_vectors_of_the_model_that_serves_at_its_transaction(
-    world: SavedWorld, empty: SavedWorld
+    world: SavedWorld, other: SavedWorld
 ) -> None:
     world.add("u", TEXTS)
     made = world.create()
-    writer = empty.saving._writer
+    writer = other.saving._writer
 
     class Switching:
         def submit(self, operation: Any, *more: Any, **options: Any) -> Any:
             if isinstance(operation, Restore):
-                switch_model(empty)
+                switch_model(other)
             return writer.submit(operation, *more, **options)
 
-    empty.saving._writer = Switching()  # type: ignore[assignment]
-    counts = empty.restore(made.name)
+    other.saving._writer = Switching()  # type: ignore[assignment]
+    counts = other.restore(made.name)
     assert (counts.messages, counts.vectors) == (len(TEXTS), 0)
-    assert len(empty.store.pending(0, 1_000)) == len(TEXTS)
-    assert list(empty.store.verify(None)) == []
+    assert len(other.store.pending(0, 1_000)) == len(TEXTS)
+    assert list(other.store.verify(None)) == []
 
 
 def test_a_restored_store_outlives_a_restart(
-    world: SavedWorld, empty: SavedWorld, tmp_path: Path
+    world: SavedWorld, other: SavedWorld, tmp_path: Path
 ) -> None:
     world.add("u", TEXTS)
-    empty.restore(world.create().name)
-    empty.close()
-    again = SavedWorld(tmp_path, "empty")
+    other.restore(world.create().name)
+    other.close()
+    again = SavedWorld(tmp_path, "other")
     assert texts(again.store) == {"u": sorted(TEXTS)}
     again.close()
 
 
-def test_a_restore_that_is_broken_off_takes_nothing(world: SavedWorld, empty: SavedWorld) -> None:
+def test_a_restore_that_is_broken_off_takes_nothing(world: SavedWorld, other: SavedWorld) -> None:
     world.add("u", [f"text {number}" for number in range(2_000)])
     made = world.create()
     asked = [0]
@@ -451,15 +435,15 @@ def test_a_restore_that_is_broken_off_takes_nothing(world: SavedWorld, empty: Sa
         asked[0] = 0
         leaving = CallBudget(float("inf"), lambda n=times: is_gone_after(n))
         try:
-            empty.snapshots.restore(made.name, empty.saving, leaving)
+            other.snapshots.restore(made.name, other.saving, leaving)
         except CancelledError:
-            assert content(empty.store) == {}
-            assert empty.store.load_partition("u").seqs.size == 0
+            assert content(other.store) == {}
+            assert other.store.load_partition("u").seqs.size == 0
         else:
             break
     else:
-        assert empty.restore(made.name).messages == 2_000
-    assert list(empty.store.verify(None)) == []
+        assert other.restore(made.name).messages == 2_000
+    assert list(other.store.verify(None)) == []
 
 
 def damaged_before_it_was_saved(home: Path) -> None:
@@ -476,16 +460,16 @@ def test_a_damaged_row_keeps_the_others_from_nobody(tmp_path: Path) -> None:
     first.add("u", TEXTS)
     first.close()
     damaged_before_it_was_saved(tmp_path)
-    world, empty = SavedWorld(tmp_path), SavedWorld(tmp_path, "empty")
+    world, other = SavedWorld(tmp_path), SavedWorld(tmp_path, "other")
     made = world.create()
     with pytest.raises(CorruptDataError):
         world.snapshots.verify(made.name, budget())
-    counts = empty.restore(made.name)
+    counts = other.restore(made.name)
     assert (counts.messages, counts.vectors) == (len(TEXTS) - 1, len(TEXTS) - 2)
-    assert texts(empty.store) == {"u": sorted(set(TEXTS) - {TEXTS[2]})}
-    assert [row.text for row in empty.store.pending(0, 10)] == [f"about {TEXTS[4]}"]
-    assert list(empty.store.verify(None)) == []
-    for each in (world, empty):
+    assert texts(other.store) == {"u": sorted(set(TEXTS) - {TEXTS[2]})}
+    assert [row.text for row in other.store.pending(0, 10)] == [f"about {TEXTS[4]}"]
+    assert list(other.store.verify(None)) == []
+    for each in (world, other):
         each.close()
 
 

@@ -9,7 +9,6 @@ import codecs
 import contextlib
 import functools
 import os
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ from semanticrecall.v1 import admin_pb2, recall_pb2
 from semanticrecall_core.messages import directory
 from semanticrecall_core.messages.directory import DataDirectory
 from support.confinement import REACHABLE
+from support.fault_conditions import mounted_memory
 from support.fault_sidecar import FaultSidecar
 from support.wire_memory import INDEXED, Sidecar, ids, said
 
@@ -184,15 +184,8 @@ def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Path]:
     """A file system in memory."""
-    place = tmp_path / "mounted"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64m,noexec", "tmpfs", str(place)]
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("needs the right to mount")
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mounted_memory(tmp_path / "mounted", 64 << 10, "noexec") as place:
+        yield place
 
 
 def test_a_file_system_that_runs_no_programs_is_good_enough(mounted: Path, tmp_path: Path) -> None:

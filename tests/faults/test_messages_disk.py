@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from semanticrecall_core.types.errors import (
 from semanticrecall_core.types.values import ForgetTarget, ListQuery
 from semanticrecall_core.types.windows import WindowQuery
 from support import format_2
+from support.fault_conditions import mounted_memory
 from support.faulty_disk import FaultyDisk
 from support.message_stores import append, draft, embed, ids
 from support.recorded_commits import RecordedCommits
@@ -195,15 +194,8 @@ def _upgrade_with_fault(folder: Path, kind: type[apsw.Error], point: int) -> boo
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Eight MiB of memory as a file system."""
-    place = tmp_path / "small"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)]
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("needs the right to mount")
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mounted_memory(tmp_path / "small", 8 << 10) as place:
+        yield place
 
 
 def _until_full(store: SqliteMessageStore) -> Iterator[str]:

@@ -50,8 +50,9 @@ _PAGE = 7  # so that a history of a few dozen has several pages
 Shown = tuple[str, str, int, str, str, str, str, str, int]
 
 
-def shown(message: StoredMessage) -> Shown:
-    """All of a message that its writer gave, and its time."""
+def shown(message: StoredMessage | MessageDraft) -> Shown:
+    """All of a message that its writer gave, and its time, which a draft must have."""
+    assert message.create_time_ns is not None
     return (
         message.id,
         message.thread_id,
@@ -118,7 +119,7 @@ class Builder:
         records = []
         for draft, outcome in zip(timed, outcomes, strict=True):
             rows[:] = [row for row in rows if row[0] != draft.id]
-            rows.append(_row(draft))
+            rows.append(shown(draft))
             embedded = self.world.embedded.setdefault(resource, {})
             embedded.pop(draft.id, None)
             if not draft.embeddable:
@@ -174,21 +175,6 @@ def _draft(resource: str, n: int, text: str | None = None) -> MessageDraft:
 
 def _with_time(draft: MessageDraft, time_ns: int) -> MessageDraft:
     return replace(draft, create_time_ns=time_ns)
-
-
-def _row(draft: MessageDraft) -> Shown:
-    assert draft.create_time_ns is not None
-    return (
-        draft.id,
-        draft.thread_id,
-        int(draft.role),
-        draft.author,
-        draft.text,
-        draft.metadata_json,
-        draft.payload.hex(),
-        draft.group_id,
-        draft.create_time_ns,
-    )
 
 
 @dataclass(slots=True)

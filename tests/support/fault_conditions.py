@@ -40,14 +40,41 @@ def use_one_core() -> None:
 
 
 @contextlib.contextmanager
-def mounted_memory(place: Path, size_kib: int) -> Iterator[Path]:
+def mounted_memory(place: Path, size_kib: int, *options: str) -> Iterator[Path]:
     """A file system of so much memory; skips without the right to mount."""
     place.mkdir()
-    _mount("-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", str(place))
+    _mount("-t", "tmpfs", "-o", ",".join((f"size={size_kib}k", *options)), "tmpfs", str(place))
     try:
         yield place
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@contextlib.contextmanager
+def not_writable(folder: Path) -> Iterator[None]:
+    """A folder in which nothing can be made or written meanwhile.
+
+    To root, who may write anywhere, by a mount of it over itself; skips without the right to.
+    """
+    if os.geteuid() != 0:
+        folder.chmod(0o500)
+        for file in folder.iterdir():
+            if file.is_file():
+                file.chmod(0o400)
+        try:
+            yield
+        finally:
+            folder.chmod(0o700)
+            for file in folder.iterdir():
+                if file.is_file():
+                    file.chmod(0o600)
+        return
+    _mount("--bind", str(folder), str(folder))
+    try:
+        _mount("-o", "remount,bind,ro", str(folder))
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 class LoopDisk:
