@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from semanticrecall_core.engine import Engine, EngineLimits, VerifyReport
-from semanticrecall_core.types.errors import CancelledError, DeadlineExceededError
+from semanticrecall_core.types.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    UnavailableError,
+)
 from semanticrecall_core.types.values import CallBudget, MessageDraft, Role, Wait
 from semanticrecall_core.vectors import FaissVectorIndex
 from support.fake_embedder import FakeEmbedder
@@ -65,3 +69,32 @@ def test_whenever_the_caller_leaves_verify_stops(engine: Engine, resource_id: st
 def test_a_deadline_ends_it_too(engine: Engine) -> None:
     with pytest.raises(DeadlineExceededError):
         list(engine.verify(None, CallBudget.of_seconds(-1)))
+
+
+def test_a_repair_beside_another_is_refused_and_holds_no_thread(engine: Engine) -> None:
+    # A repair that is told in batches needs a thread for each; whoever waits for its end on one
+    # would keep it from ending.
+    first = iter(engine.verify("u", repair=True))
+    events = [next(first)]
+    with pytest.raises(UnavailableError) as refused:
+        next(iter(engine.verify("u", CallBudget.of_seconds(5), repair=True)))
+    assert refused.value.reason == "REPAIR_RUNNING"
+    report = VerifyReport(MESSAGES, MESSAGES, 0)
+    assert list(engine.verify("u")) == [report], "what only looks goes on"
+    last = [*events, *first][-1]
+    assert isinstance(last, VerifyReport)
+    assert last.self_test_failures == 0
+
+
+@pytest.mark.parametrize("left", ["closed", "over"])
+def test_after_a_repair_that_was_left_there_is_the_next(engine: Engine, left: str) -> None:
+    first = engine.verify("u", CallBudget.of_seconds(60), repair=True)
+    assert isinstance(first, Generator)
+    next(first)
+    if left == "closed":
+        first.close()
+    else:
+        with pytest.raises(LookupError):
+            first.throw(LookupError())
+    last = list(engine.verify("u", repair=True))[-1]
+    assert isinstance(last, VerifyReport)

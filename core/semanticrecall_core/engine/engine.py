@@ -415,7 +415,8 @@ class Engine:
             resource_id: this one alone; None is everything.
             budget: raises DeadlineExceededError or CancelledError soon after it is over. None: no
                 limit.
-            repair: mend what is found; see verification.py.
+            repair: mend what is found; see verification.py. UnavailableError (REPAIR_RUNNING)
+                beside another one.
         """
         return self._verification(resource_id, budget, repair=repair)
 

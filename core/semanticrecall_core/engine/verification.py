@@ -22,28 +22,29 @@ one that is killed has mended a part, and ends with recalls of stored messages b
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import structlog
 
+from semanticrecall_core.engine.differences import Difference, by_seq, differences, digests
 from semanticrecall_core.types.errors import (
     CorruptDataError,
     FailedPreconditionError,
     NotFoundError,
     SemanticRecallError,
+    UnavailableError,
 )
 from semanticrecall_core.types.lexical import LexicalIndex
 from semanticrecall_core.types.ports import MessageStore, VectorIndex
 from semanticrecall_core.types.recalling import Mode, RecallAnswer, RecallQuery
 from semanticrecall_core.types.stored_message import StoredMessage
-from semanticrecall_core.types.values import CallBudget, Finding, PartitionRows
+from semanticrecall_core.types.values import CallBudget, Finding
 from semanticrecall_core.types.verifying import (
     ImageCheck,
     LostMessage,
@@ -53,9 +54,6 @@ from semanticrecall_core.types.verifying import (
     VerifyReport,
 )
 
-if TYPE_CHECKING:
-    from semanticrecall_core.types.values import IntColumn
-
 PROGRESS_SECONDS = 0.5
 """Progress is told as often at most."""
 
@@ -63,6 +61,7 @@ SELF_TEST_MESSAGES = 100
 IMAGE_LOOKS_SECONDS = (0.1, 0.2, 0.4, 0.8)
 """Pauses before further looks at an image: it goes a while after the rows that it holds."""
 
+REPAIR_RETRY_MS = 1_000
 MENDED_AT_ONCE = 256
 LOST_TOLD_MAX = 1_000
 """Lost messages that are named, each in a finding; one more says how many others there are."""
@@ -131,14 +130,25 @@ class Verification:
     def __call__(
         self, resource_id: str | None, budget: CallBudget | None, *, repair: bool = False
     ) -> Iterator[VerifyEvent]:
-        """Findings and progress as they come, then the report. See Engine.verify."""
+        """Findings and progress as they come, then the report. See Engine.verify.
+
+        Raises UnavailableError (REPAIR_RUNNING) where another repair goes on.
+        """
         budget = budget or CallBudget(float("inf"))
         if not repair:
             yield from _Run(self._store, self._parts, resource_id, budget, repair=False)()
             return
-        with self._repairing:
-            run = _Run(self._store, self._parts, resource_id, budget, repair=True)
-            yield from run()
+        # Never waited for: it may need the thread that would wait here to come to its end.
+        if not self._repairing.acquire(blocking=False):
+            raise UnavailableError(
+                "another repair is under way; come back later",
+                reason="REPAIR_RUNNING",
+                retry_after_ms=REPAIR_RETRY_MS,
+            )
+        try:
+            yield from _Run(self._store, self._parts, resource_id, budget, repair=True)()
+        finally:
+            self._repairing.release()
 
 
 class _Run:
@@ -321,7 +331,7 @@ class _Run:
             self._store.care.drop_resource(resource_id)
         yield from findings
 
-    def _still_differing(self, look: Callable[[], set[_Difference]]) -> list[int]:
+    def _still_differing(self, look: Callable[[], set[Difference]]) -> list[int]:
         """Messages that differ, and differ in the same way when they are looked at once more.
 
         A difference names a revision on record or in the index. The index has been told of all
@@ -334,19 +344,19 @@ class _Run:
             differing &= look()
         return sorted({seq for seq, _, _ in differing})
 
-    def _vectors_that_differ(self, resource_id: str) -> set[_Difference]:
+    def _vectors_that_differ(self, resource_id: str) -> set[Difference]:
         record, corrupt = self._store.care.partition(resource_id)
-        searched = _digests(self._parts.index.partition_rows(resource_id))
-        return _differences(_digests(record), searched, set(corrupt.tolist()))
+        searched = digests(self._parts.index.partition_rows(resource_id))
+        return differences(digests(record), searched, set(corrupt.tolist()))
 
-    def _words_that_differ(self, resource_id: str) -> set[_Difference]:
+    def _words_that_differ(self, resource_id: str) -> set[Difference]:
         if self._parts.lexical is None:
             return set()
         seqs, revisions = self._parts.lexical.partition_seqs(resource_id)
         recorded, recorded_revisions, corrupt = self._store.care.texts(resource_id)
-        return _differences(
-            _by_seq(recorded, recorded_revisions),
-            _by_seq(seqs, revisions),
+        return differences(
+            by_seq(recorded, recorded_revisions),
+            by_seq(seqs, revisions),
             set(corrupt.tolist()),
         )
 
@@ -464,36 +474,3 @@ def _not_comparable(error: CorruptDataError, resource_id: str) -> Finding:
     """The record of a resource cannot be read: it is said where it was met."""
     kind = error.reason if error.reason in _FILE_KINDS else "DATABASE_CORRUPT"
     return Finding(kind, resource_id, "", "what is on record of it cannot be read")
-
-
-_Difference = tuple[int, bytes | int | None, bytes | int | None]
-"""A message's seq, what the record has of it and what is searched; None for nothing."""
-
-
-def _differences(
-    record: dict[int, bytes] | dict[int, int],
-    searched: dict[int, bytes] | dict[int, int],
-    left_out: set[int],
-) -> set[_Difference]:
-    return {
-        (seq, record.get(seq), searched.get(seq))
-        for seq in (record.keys() | searched.keys()) - left_out
-        if record.get(seq) != searched.get(seq)
-    }
-
-
-def _digests(rows: PartitionRows) -> dict[int, bytes]:
-    """By seq, a digest of all that a search reads of a message."""
-    columns = (rows.chunks, rows.thread_keys, rows.times_ns, rows.roles, rows.revisions)
-    numbers = np.stack([np.asarray(column, np.int64) for column in columns], axis=1)
-    vectors = np.ascontiguousarray(rows.vectors, np.float32)
-    found: dict[int, bytes] = {}
-    for seq, number, vector in zip(rows.seqs.tolist(), numbers, vectors, strict=True):
-        digest = hashlib.blake2b(found.get(seq, b"") + number.tobytes(), digest_size=16)
-        digest.update(vector)
-        found[seq] = digest.digest()
-    return found
-
-
-def _by_seq(seqs: IntColumn, revisions: IntColumn) -> dict[int, int]:
-    return dict(zip(seqs.tolist(), revisions.tolist(), strict=True))

@@ -144,7 +144,8 @@ class AdminServiceServicer(object):
     def Verify(self, request, context):
         """Compares the record, the stored vectors, the words, the searchable partitions, the images and
         the saved snapshots, and streams what does not agree, progress, then one summary. Changes
-        nothing, unless `repair` is set.
+        nothing, unless `repair` is set. UNAVAILABLE (reason REPAIR_RUNNING): a repair while another
+        one goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

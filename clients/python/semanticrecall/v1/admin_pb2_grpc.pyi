@@ -80,7 +80,8 @@ class AdminServiceStub:
     ]
     """Compares the record, the stored vectors, the words, the searchable partitions, the images and
     the saved snapshots, and streams what does not agree, progress, then one summary. Changes
-    nothing, unless `repair` is set.
+    nothing, unless `repair` is set. UNAVAILABLE (reason REPAIR_RUNNING): a repair while another
+    one goes on.
     """
 
     Reembed: grpc.UnaryStreamMultiCallable[
@@ -161,7 +162,8 @@ class AdminServiceAsyncStub:
     ]
     """Compares the record, the stored vectors, the words, the searchable partitions, the images and
     the saved snapshots, and streams what does not agree, progress, then one summary. Changes
-    nothing, unless `repair` is set.
+    nothing, unless `repair` is set. UNAVAILABLE (reason REPAIR_RUNNING): a repair while another
+    one goes on.
     """
 
     Reembed: grpc.aio.UnaryStreamMultiCallable[
@@ -256,7 +258,8 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[semanticrecall.v1.admin_pb2.VerifyResponse], collections.abc.AsyncIterator[semanticrecall.v1.admin_pb2.VerifyResponse]]:
         """Compares the record, the stored vectors, the words, the searchable partitions, the images and
         the saved snapshots, and streams what does not agree, progress, then one summary. Changes
-        nothing, unless `repair` is set.
+        nothing, unless `repair` is set. UNAVAILABLE (reason REPAIR_RUNNING): a repair while another
+        one goes on.
         """
 
     @abc.abstractmethod
