@@ -133,6 +133,20 @@ def test_a_changed_bit_never_gives_another_image(tmp_path: Path) -> None:
     assert lost >= FLIPS
 
 
+@pytest.mark.parametrize("hit", [0, 1])
+def test_a_damaged_block_hides_no_seqs_of_a_sound_one(tmp_path: Path, hit: int) -> None:
+    """A Forget of these would otherwise leave the image that holds them as it is."""
+    both = [image("u", rows, seed=rows) for rows in (5, 7)]
+    path = written(tmp_path, *both)
+    content = bytearray(path.read_bytes())
+    offset, length = block(content, hit)
+    content[offset + length // 2] ^= 1
+    path.write_bytes(content)
+    store = opened(tmp_path)
+    assert list(store.seqs_of("u")) == sorted(set(both[1 - hit].rows.seqs))
+    store.close()
+
+
 @pytest.mark.parametrize(("before", "now"), [(KEY, None), (None, KEY), (KEY, bytes(32))])
 def test_files_of_another_key_are_not_used(
     before: bytes | None, now: bytes | None, tmp_path: Path
