@@ -285,3 +285,20 @@ def test_a_next_operation_follows_those_that_wait_and_only_a_commit(bench: Bench
     del bench.journal.commit
     assert bench.group.submit(adding("last")) == "last"
     assert bench.resources() == ["first", "meanwhile", "next", "later", "last"]
+
+
+@pytest.mark.parametrize("error", [OSError(5, "x"), apsw.IOError("x"), MemoryError()])
+def test_work_of_its_own_that_fails_ends_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def failing(_path: object) -> None:
+        raise error
+
+    monkeypatch.setattr("semanticrecall_core.messages.journal.shutil.disk_usage", failing)
+    with pytest.raises((UnavailableError, ResourceExhaustedError)):
+        bench.group.write_anew()
+    assert bench.group.submit(adding("after")) == "after"
+    assert bench.group.healthy
+    monkeypatch.undo()
+    bench.group.write_anew()
+    assert bench.resources() == ["after"]

@@ -35,7 +35,8 @@ from semanticrecall_core.types.errors import (
     UnavailableError,
     UnsafeEnvironmentError,
 )
-from semanticrecall_core.types.values import CallBudget, MessageDraft, Role
+from semanticrecall_core.types.values import CallBudget, Finding, MessageDraft, Role
+from semanticrecall_core.types.verifying import RecordDamage
 from support.message_stores import append, draft, ids
 from support.stored_messages import CODEC, open_store
 
@@ -434,4 +435,27 @@ def test_the_mark_is_never_ahead_of_the_record(home: Path) -> None:
         found = mark.read()
         mark.close()
         assert found == Mark(store.store_id, outcome.revision)
+    store.close()
+
+
+def test_a_mark_that_cannot_be_written_does_not_hide_what_a_repair_lost(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(home)
+    append(store, draft("a"), draft("b"))
+    store.close()
+    connection = apsw.Connection(str(home / "recall.db"))
+    connection.execute("UPDATE messages SET encoded = x'ff' WHERE id = 'a'")
+    connection.close()
+    store = opened(home)
+
+    def failing(_self: HighWaterMark, _mark: Mark) -> None:
+        raise OSError(5, "x")
+
+    monkeypatch.setattr(HighWaterMark, "write", failing)
+    damage = RecordDamage(Finding("PAGE_DAMAGED", "", "", ""))
+    assert [one.message_id for one in store.care.mend_file([damage]).lost] == ["a"]
+    monkeypatch.undo()
+    append(store, draft("c"))
+    assert [message.id for message in store.get("u", ["a", "b", "c"])] == ["b", "c"]
     store.close()

@@ -29,11 +29,7 @@ import apsw
 import structlog
 
 from ..encryption.checksum_layer import is_page_damage
-from ..types.errors import (
-    ResourceExhaustedError,
-    SemanticRecallError,
-    UnavailableError,
-)
+from ..types.errors import ResourceExhaustedError, SemanticRecallError, UnavailableError
 from ..types.lexical import LexicalListener
 from ..types.ports import CommitListener
 from ..types.values import CallBudget
@@ -380,7 +376,7 @@ class GroupCommit:
     def _process(self, batch: Sequence[_Job], *, room_made: bool = False) -> None:
         """Commit a batch and answer every caller in it."""
         if batch[0].alone is not None:
-            _perform_alone(batch[0], batch[0].alone)
+            self._perform_alone(batch[0], batch[0].alone)
             return
         try:
             self._transact(batch)
@@ -409,6 +405,18 @@ class GroupCommit:
                 self._tell(job)
             for job in batch:
                 job.answer()
+
+    def _perform_alone(self, job: _Job, work: Callable[[], object]) -> None:
+        """Do what needs the database for itself, outside of transactions."""
+        try:
+            job.change = Change(work(), changed=False)
+        except SemanticRecallError as error:
+            job.fail(error)
+        except (apsw.Error, OSError, MemoryError) as error:
+            self._journal.distrust()
+            job.fail(translated(error))
+        else:
+            job.answer()
 
     def _process_apart(self, batch: Sequence[_Job], error: Exception) -> None:
         """One of a batch met a damaged page: it fails, and no other; the disk itself works.
@@ -482,16 +490,6 @@ class GroupCommit:
 
 def _no_operation(_connection: apsw.Connection, _revision: int) -> Change[object]:
     return Change(None, changed=False)
-
-
-def _perform_alone(job: _Job, work: Callable[[], object]) -> None:
-    """Do what needs the database for itself, outside of transactions."""
-    try:
-        job.change = Change(work(), changed=False)
-    except SemanticRecallError as error:
-        job.fail(error)
-    else:
-        job.answer()
 
 
 def _fail_all(jobs: Sequence[_Job], error: SemanticRecallError) -> None:

@@ -225,11 +225,7 @@ class RecordJournal:
         """Make the transaction durable as this revision, then move the mark."""
         self._connection.execute("UPDATE record SET revision = ?", (revision,))
         self._connection.execute("COMMIT")
-        self._revision = revision
-        try:
-            self._mark.write(Mark(self._store_id, revision))
-        except OSError as error:  # the commit stands; only the guard beside it is weaker
-            _log.error("store_mark_not_written", errno=error.errno)
+        self._move_mark(revision)
 
     def rollback(self) -> None:
         """Undo the transaction, if there is one."""
@@ -339,8 +335,7 @@ class RecordJournal:
                     self._change_places(path)
             finally:
                 remove_beside(self._file)
-            self._revision = revision
-            self._mark.write(Mark(self._store_id, revision))
+        self._move_mark(revision)
         self._trusted = True
         _log.warning(
             "store_database_salvaged",
@@ -389,6 +384,14 @@ class RecordJournal:
             _log.warning("store_files_are_back")
         self._lost_file = lost
         self._files_seen = time.monotonic()
+
+    def _move_mark(self, revision: int) -> None:
+        """This revision is on disk."""
+        self._revision = revision
+        try:
+            self._mark.write(Mark(self._store_id, revision))
+        except OSError as error:  # the change stands; only the guard beside it is weaker
+            _log.error("store_mark_not_written", errno=error.errno)
 
     def _sync_mark(self) -> None:
         try:
