@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from semanticrecall_core.engine.offline_restore import restore_offline
 from semanticrecall_core.saving.left_out import NAMES_MAX
+from semanticrecall_core.saving.manifest import Manifest
 from semanticrecall_core.types.errors import FailedPreconditionError, NotFoundError
 from support.saved_worlds import LEDGER, MANIFEST, SavedWorld, budget
 
@@ -70,6 +71,34 @@ def test_other_things(world: SavedWorld, tmp_path: Path) -> None:
     Path(os.fsdecode(unreadable)).write_bytes(b"x")
     expected = sorted(["a.tar", "link", "e\N{REPLACEMENT CHARACTER}[2J", "pipe", "\ufffd"])
     assert world.snapshots.left_out(world.saving) == tuple(expected)
+
+
+def test_what_is_made_while_they_are_looked_for_is_none_of_them(
+    world: SavedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create()
+    snapshots = world.snapshots
+    listed = snapshots._manifests
+
+    def then_made() -> list[Manifest]:
+        found = listed()
+        monkeypatch.undo()
+        world.create()
+        return found
+
+    monkeypatch.setattr(snapshots, "_manifests", then_made)
+    assert snapshots.left_out(world.saving) == ()
+    assert len(snapshots.names()) == 2
+
+
+def test_a_file_that_is_named_like_a_half_made_snapshot(world: SavedWorld) -> None:
+    (world.folder).mkdir(exist_ok=True)
+    (world.folder / "copy.partial").write_bytes(b"x")
+    made = world.create()
+    world.forget("u", TEXTS[0])
+    assert world.snapshots.rewrite(world.saving, budget()) == (made.name,)
+    assert (world.folder / "copy.partial").read_bytes() == b"x"
+    assert world.snapshots.left_out(world.saving) == ("copy.partial",)
 
 
 def test_so_many_are_named(world: SavedWorld) -> None:

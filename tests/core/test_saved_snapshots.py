@@ -229,6 +229,29 @@ def test_what_a_process_left_behind_is_removed(world: SavedWorld, tmp_path: Path
     assert (tmp_path / "data" / DATABASE).exists()
 
 
+def test_others_are_listed_while_a_large_one_is_being_removed(
+    world: SavedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add("u", TEXTS)
+    made, other = world.create(), world.create()
+    remove = folder_module.files.remove_folder
+    listed: list[tuple[str, ...]] = []
+
+    def slow(path: Path) -> None:
+        def names() -> None:
+            listed.append(tuple(each.name for each in world.snapshots.snapshots()))
+
+        if not listed and made.name in path.name:
+            thread = threading.Thread(target=names, daemon=True)
+            thread.start()
+            thread.join(10)
+        remove(path)
+
+    monkeypatch.setattr(folder_module.files, "remove_folder", slow)
+    world.snapshots.delete(made.name, budget())
+    assert listed == [(other.name,)]
+
+
 def test_two_at_once_come_one_after_the_other(world: SavedWorld) -> None:
     world.add("u", TEXTS)
     made: list[str] = []

@@ -137,8 +137,9 @@ class SavedSnapshots:
     def left_out(self, store: SavableStore) -> tuple[str, ...]:
         """What else is there and may hold messages of this store; see left_out.py."""
         known = {store.store_id, *(message.store_id for message in store.forgotten())}
+        present = others.names(self._folder)  # first: what is made meanwhile is none of them
         listed = {each.name for each in self._manifests()}
-        return others.left_out(self._folder, listed, known)
+        return others.left_out(self._folder, [n for n in present if n not in listed], known)
 
     # ---- making and removing ----
 
@@ -207,8 +208,9 @@ class SavedSnapshots:
         with self._one_at_a_time(budget):
             present = self._present(name)
             going = self._folder / f"{present}{PARTIAL}"
-            with files.translated_errors(), self._swapping:
-                (self._folder / present).rename(going)
+            with files.translated_errors():
+                with self._swapping:
+                    (self._folder / present).rename(going)
                 files.sync_folder(self._folder)
                 files.remove_folder(going)
         _log.info("snapshot_deleted", snapshot=present)
@@ -453,9 +455,10 @@ class SavedSnapshots:
         with files.translated_errors():
             for name in os.listdir(self._folder):
                 path = self._folder / name
-                if name.endswith(PARTIAL) and not locking.is_held(path):
-                    files.remove_folder(path)
-                    _log.warning("snapshot_leftover_removed")
+                if others.is_half_made(path):
+                    if not locking.is_held(path):
+                        files.remove_folder(path)
+                        _log.warning("snapshot_leftover_removed")
                 elif names.may_be_snapshot(path):
                     with self._swapping:
                         go_on_rewriting(path)
