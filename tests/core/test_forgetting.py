@@ -47,6 +47,10 @@ class Saved:
             raise self.error
         self.told += seqs
 
+    def complete(self) -> None:
+        if self.error is not None:
+            raise self.error
+
     def holding(self) -> tuple[str, ...]:
         return ("one", "two")
 
@@ -175,6 +179,7 @@ def test_what_lies_beside_the_snapshots_may_hold_it(running: Running) -> None:
     saved = Saved()
     running.engine.saving = saved  # type: ignore[assignment]
     saved.unread = ("before-upgrade",)
+    write(running, "UPDATE record SET snapshot_seq = 1000")
     target = ForgetTarget(message_ids=("m1",))
     report = running.engine.forget("u", target, purge=True)
     assert not report.purged
@@ -184,6 +189,31 @@ def test_what_lies_beside_the_snapshots_may_hold_it(running: Running) -> None:
     report = running.engine.forget("u", target, purge=True)
     assert report.purged
     assert report.snapshots_holding == ()
+
+
+def test_what_no_snapshot_has_shows_nothing_of_what_others_forgot(running: Running) -> None:
+    running.engine.saving = Saved()  # type: ignore[assignment]
+    last = max(m.seq for m in running.engine.list_messages(ListQuery("u", None, 1000)))
+    write(running, f"UPDATE record SET snapshot_seq = {last}")
+    running.add(draft("later", "of another"), resource="v")
+    others = running.engine.forget("u", ForgetTarget(everything=True))
+    assert others.snapshots_holding == ("one", "two")
+    report = running.engine.forget("v", ForgetTarget(everything=True))
+    assert (report.messages, report.snapshots_holding) == (1, ())
+
+
+def test_who_repeats_a_forget_is_answered_when_the_ledger_knows(running: Running) -> None:
+    # The process that removed them ended before the ledger was told, and this one could not
+    # complete it at its start.
+    target = ForgetTarget(message_ids=("m1",))
+    running.engine.forget("u", target)
+    saved = Saved()
+    running.engine.saving = saved  # type: ignore[assignment]
+    saved.error = UnavailableError("the disk failed")
+    with pytest.raises(UnavailableError):
+        running.engine.forget("u", target)
+    saved.error = None
+    assert running.engine.forget("u", target).messages == 0
 
 
 def test_a_ledger_that_cannot_be_written_is_told_and_the_record_knows(running: Running) -> None:

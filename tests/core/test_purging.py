@@ -50,6 +50,9 @@ class Saved:
     def forgotten(self, seqs: Sequence[int], revision: int) -> None:
         self.told.append((tuple(seqs), revision))
 
+    def complete(self) -> None:
+        """Nothing lacks."""
+
     def holding(self) -> tuple[str, ...]:
         return ("one",)
 

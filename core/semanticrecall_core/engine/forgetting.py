@@ -126,12 +126,14 @@ class _Removed:
     threads: int = 0
     cache_entries: int = 0
     revision: int = 0
+    in_snapshots: bool = False
 
     def add(self, outcome: ForgetOutcome) -> None:
         self.messages += len(outcome.seqs)
         self.vectors += outcome.vectors
         self.threads += outcome.threads
         self.revision = max(self.revision, outcome.revision)
+        self.in_snapshots = self.in_snapshots or bool(outcome.in_snapshots)
 
 
 class Forgetting:
@@ -176,6 +178,9 @@ class Forgetting:
                 self._forget_images(resource_id)
                 dropped = self._forget_cached(resource_id, None)
                 removed.cache_entries = dropped if target.everything else 0
+            saved = self._traces().saved
+            if saved is not None:
+                saved.complete()
         if purge and self._purger is not None:
             purge = not self._purger.purge(budget).snapshots_holding
         # Who removed nothing must not learn whether others have.
@@ -314,7 +319,9 @@ class Forgetting:
                 saved = self._traces().saved
                 due = self._purger.due_time_ns()
                 if saved is not None:
-                    holding = tuple(sorted({*saved.holding(), *saved.left_out()}))
+                    # Those that hold what others forgot are none of this caller's business.
+                    names = saved.holding() if removed.in_snapshots else ()
+                    holding = tuple(sorted({*names, *saved.left_out()}))
         return ForgetReport(
             messages=removed.messages,
             vectors=removed.vectors,

@@ -81,13 +81,16 @@ class Saving:
         """
         self._snapshots.forgotten(self._store.forgotten_of(seqs, revision))
 
-    def holding(self) -> tuple[str, ...]:
-        """Names of snapshots whose files still hold what was forgotten, sorted.
+    def complete(self) -> None:
+        """Make up for a start at which the folder could not be used.
 
-        Also makes up for a start at which the folder could not be used: whoever repeats a Forget
-        that failed then is answered when the ledger knows.
+        Whoever repeats a Forget that failed then is answered when the ledger knows.
         """
         self._snapshots.complete(self._store)
+
+    def holding(self) -> tuple[str, ...]:
+        """Names of snapshots whose files still hold what was forgotten, sorted."""
+        self.complete()
         return self._snapshots.holding()
 
     def left_out(self) -> tuple[str, ...]:

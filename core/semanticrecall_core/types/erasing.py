@@ -112,6 +112,10 @@ class SavedSnapshots(Protocol):
         """
         ...
 
+    def complete(self) -> None:
+        """Write to the ledger what a former process could not, where that is not done yet."""
+        ...
+
     def holding(self) -> tuple[str, ...]:
         """Names of the snapshots whose files hold what was forgotten since they were made."""
         ...
