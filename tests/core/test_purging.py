@@ -167,6 +167,21 @@ def test_it_is_due_an_interval_after_the_first_that_was_forgotten(
     assert saved.rewrites == 0
 
 
+def test_when_it_is_due_shows_nothing_of_what_others_forgot_before(
+    store: SqliteMessageStore, saved: Saved
+) -> None:
+    made = purging(store, saved, interval_s=HOUR_S)
+    forget(store, made)
+    assert made._due_at is not None
+    made._due_at -= HOUR_S / 4  # that was a quarter of an hour ago
+    before = time.time()
+    forget(store, made, "b")
+    due = made.due_time_ns()
+    assert due is not None
+    assert before + HOUR_S <= due / 1e9 <= time.time() + HOUR_S
+    made.stop()
+
+
 def test_what_another_process_left_is_taken_up(store: SqliteMessageStore, saved: Saved) -> None:
     store.forget("u", ALL)
     made = purging(store, saved, interval_s=HOUR_S)

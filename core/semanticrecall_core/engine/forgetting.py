@@ -93,7 +93,7 @@ class Purger(Protocol):
         ...
 
     def due_time_ns(self) -> int | None:
-        """When it will have left them by itself; None where that never happens."""
+        """When it will have left them by itself, at the latest; None where that never happens."""
         ...
 
 

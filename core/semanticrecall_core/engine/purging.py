@@ -140,13 +140,16 @@ class Purging:
         self._before.append(work)
 
     def due_time_ns(self) -> int | None:
-        """When what is forgotten now will be gone by itself; None where that never happens."""
+        """When what is forgotten now will be gone by itself; None where that never happens.
+
+        At the latest: that it goes earlier, since others forgot before, is not for who asks.
+        """
         with self._condition:
             due_at = self._due_at
         if due_at is None:
             return None
         left = due_at - time.monotonic() + (1 - STARTED_EARLY_SHARE) * self._plan.interval_s
-        return time.time_ns() + max(0, int(left * 1e9))
+        return time.time_ns() + int(max(self._plan.interval_s, left) * 1e9)
 
     def pending(self) -> bool:
         """Whether anything forgotten may still be in the files."""
