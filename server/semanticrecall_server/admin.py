@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from importlib import metadata
 
@@ -100,7 +100,9 @@ class AdminService:
             response.cache.disk_damaged = cache.disk_damaged
         return response
 
-    def export(self, request: admin_pb2.ExportRequest, budget: CallBudget) -> Iterator[list[bytes]]:
+    def export(
+        self, request: admin_pb2.ExportRequest, budget: CallBudget
+    ) -> Generator[list[bytes]]:
         """Every message of one resource by (create_time, arrival), in batches."""
         require_resource(request.resource_id)
         query: ListQuery | None = ListQuery(request.resource_id, None, EXPORT_READ_FIRST)
@@ -140,7 +142,9 @@ class AdminService:
             after=(last.create_time_ns, last.seq),
         )
 
-    def verify(self, request: admin_pb2.VerifyRequest, budget: CallBudget) -> Iterator[list[bytes]]:
+    def verify(
+        self, request: admin_pb2.VerifyRequest, budget: CallBudget
+    ) -> Generator[list[bytes]]:
         """Findings and progress, then the summary."""
         return verifying_calls.verify(self._engine, request, budget)
 

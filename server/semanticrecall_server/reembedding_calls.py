@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from semanticrecall.v1 import admin_pb2
 from semanticrecall_core.engine import Engine
@@ -22,7 +22,7 @@ class ReembeddingCalls:
 
     def reembed(
         self, request: admin_pb2.ReembedRequest, budget: CallBudget
-    ) -> Iterator[list[bytes]]:
+    ) -> Generator[list[bytes]]:
         """Begin or join; how far it is, as often as asked."""
         del request
         for progress in self._engine.exchange.reembed(budget):

@@ -8,8 +8,8 @@ drains, a stream reads no more, answers what it has read, and ends with UNAVAILA
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -316,7 +316,7 @@ def client_stream_endpoint(
 
 # ---- Export, Verify, Reembed ----
 
-Batches = Iterator[list[bytes]]
+Batches = Generator[list[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +352,19 @@ ADMIN_STREAMS = (
 )
 
 
+@contextmanager
+def given_up_at_the_end(batches: Batches) -> Generator[None]:
+    """Whatever ends the stream: a repair keeps others out for as long as it is held.
+
+    One that a thread is in gives up at its next look at the call's budget.
+    """
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            batches.close()
+
+
 def server_stream_endpoint(
     runtime: Runtime, method: ServerStreamMethod
 ) -> grpc.RpcMethodHandler[Any, Any]:
@@ -367,29 +380,30 @@ def server_stream_endpoint(
         lane, resource = runtime.lanes.admin, method.resource(raw)
 
         def begin() -> Batches:
-            return iter(method.begin(services, decode(raw, method.request), budget))
+            return method.begin(services, decode(raw, method.request), budget)
 
         async with ended_when_idle(runtime.stream_idle_s) as idle:
             with idle.working():
                 batches = await lane.run(begin, budget, len(raw), resource=resource)
-            while True:
-                with idle.working():
-                    batch = await lane.run(
-                        lambda: next(batches, None),
-                        budget,
-                        0,
-                        resource=resource,
-                        is_admitted=True,
-                    )
-                if batch is None:
-                    return
-                for answer in batch:
-                    await context.write(answer)
-                    idle.moved()
-                if method.interval_s:
-                    await runtime.gate.wait_until_draining(method.interval_s)
-                    if runtime.gate.phase is Phase.DRAINING:
-                        raise runtime.gate.refusal()
+            with given_up_at_the_end(batches):
+                while True:
+                    with idle.working():
+                        batch = await lane.run(
+                            lambda: next(batches, None),
+                            budget,
+                            0,
+                            resource=resource,
+                            is_admitted=True,
+                        )
+                    if batch is None:
+                        return
+                    for answer in batch:
+                        await context.write(answer)
+                        idle.moved()
+                    if method.interval_s:
+                        await runtime.gate.wait_until_draining(method.interval_s)
+                        if runtime.gate.phase is Phase.DRAINING:
+                            raise runtime.gate.refusal()
 
     async def handle(raw: bytes, context: Context) -> None:
         caller = Caller()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict
 
 from semanticrecall.v1 import admin_pb2
@@ -21,7 +21,7 @@ BATCH_EVENTS_MAX = 1_000
 
 def verify(
     engine: Engine, request: admin_pb2.VerifyRequest, budget: CallBudget
-) -> Iterator[list[bytes]]:
+) -> Generator[list[bytes]]:
     """Encoded answers: findings and progress as they come, then the summary."""
     v = Violations()
     v.optional_identifier("resource_id", request.resource_id)

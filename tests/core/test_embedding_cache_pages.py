@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 
 from semanticrecall_core.encryption import checksum_layer
-from support.cache_files import DIMENSIONS, TEXTS, FiledCache, vector_of
+from support.cache_files import DIMENSIONS, TEXTS, FiledCache, files_of, vector_of
 
 SEED = 20261130
 PAGE_BYTES = 8192
 FLIPS = 60
+MANY = 15_000
+MEMORY_BYTES_MAX = 10 << 20
 
 
 def filled(folder: Path) -> bytes:
@@ -52,6 +55,25 @@ def test_whatever_page_is_damaged_nothing_forgotten_stays(tmp_path: Path) -> Non
         cache.flush()
         assert cache.find("a new one")
         cache.close()
+
+
+@pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["plain", "encrypted"])
+def test_what_is_forgotten_leaves_the_file_in_little_memory(
+    tmp_path: Path, key: bytes | None
+) -> None:
+    cache = FiledCache(tmp_path, key=key)
+    for number in range(MANY):
+        cache.put(f"text {number}")
+    cache.forget("text 0")
+    cache.flush()
+    assert cache.path.stat().st_size > 2 * MEMORY_BYTES_MAX
+    before = apsw.memory_used()
+    apsw.memory_high_water(True)
+    assert cache.file.erase_forgotten()
+    assert apsw.memory_high_water() - before < MEMORY_BYTES_MAX
+    assert not [path for path in tmp_path.iterdir() if path not in files_of(cache.path)]
+    assert cache.find("text 1")
+    cache.close()
 
 
 def test_every_flipped_bit_is_met_when_its_page_is_read(tmp_path: Path) -> None:

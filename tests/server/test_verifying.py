@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -11,12 +14,13 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from semanticrecall.v1 import admin_pb2, recall_pb2, types_pb2
-from semanticrecall_core.types.values import CallBudget
+from semanticrecall_core.engine.verification import VerifyEvent
+from semanticrecall_core.types.values import CallBudget, Finding
 from semanticrecall_server.admin import things_damaged
 from semanticrecall_server.verifying_calls import verify
 from support.damaged_engine import on_record
 from support.fake_engine import FakeEngine
-from support.running_server import InProcessServer, ServerProcess, Stubs
+from support.running_server import InProcessServer, ServerProcess, Stubs, parts_of, running
 
 TEXTS = {
     "m1": "My sister's dog is called Biscuit.",
@@ -191,3 +195,33 @@ def test_a_damaged_page_is_data_loss_with_the_way_out_and_health_stays(home: Pat
         assert history(stubs) == sorted(TEXTS)
         assert verified(stubs)[0] == []
         stubs.close()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "deadline", "idle"])
+def test_a_repair_whose_caller_is_gone_is_let_go_of_at_once(
+    tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It keeps other repairs out for as long as it is there."""
+    ended = threading.Event()
+
+    def findings(*_: object, **__: object) -> Iterator[VerifyEvent]:
+        try:
+            while True:
+                yield Finding("VECTOR_MISSING", "alice", "m1", "row 7" * 1_000)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(engine, "verify", findings)
+    gc.disable()
+    try:
+        with running(
+            tmp_path, parts_of(engine), stream_idle_timeout_ms=500 if how == "idle" else 60_000
+        ) as server:
+            timeout_s = 1.0 if how == "deadline" else 20.0
+            call = server.admin.Verify(admin_pb2.VerifyRequest(repair=True), timeout=timeout_s)
+            next(call)  # and no more: the server waits until the client reads
+            if how == "cancelled":
+                call.cancel()
+            assert ended.wait(10)
+    finally:
+        gc.enable()

@@ -20,6 +20,7 @@ import apsw
 import numpy as np
 import structlog
 
+from ..encryption.writing_anew import write_anew
 from ..types.errors import UnavailableError
 from .cache_format import (
     FILE_FAULTS,
@@ -348,7 +349,7 @@ class CacheFile:
                 self._begin_anew("DAMAGED")
             if self._writer is not None and self._erased:
                 try:
-                    self._writer.execute("VACUUM")
+                    write_anew(self._writer, self._path.parent)
                 except (apsw.BusyError, apsw.LockedError):
                     return False
                 except FILE_FAULTS as error:

@@ -42,6 +42,7 @@ from pathlib import Path
 import apsw
 
 from ..encryption import checksum_layer, pages
+from ..encryption.writing_anew import write_anew
 
 APPLICATION_ID = 0x53524543
 FORMAT = 1
@@ -157,17 +158,17 @@ def open_cache_database(
         if connection.execute("SELECT count(*) FROM sqlite_schema").get == 0:
             _make(connection, generation, new_secret)
         if key is None and not checksum_layer.has_checksums(connection):
-            _add_checksums(connection)
+            _add_checksums(connection, path.parent)
         return connection, _checked_secret(connection, generation)
     except BaseException:
         connection.close()
         raise
 
 
-def _add_checksums(connection: apsw.Connection) -> None:
+def _add_checksums(connection: apsw.Connection, folder: Path) -> None:
     """Write every page anew, with a checksum."""
     checksum_layer.reserve_anew(connection)
-    connection.execute("VACUUM")
+    write_anew(connection, folder)
     connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     if not checksum_layer.has_checksums(connection):
         raise UnusableFileError("NO_CHECKSUMS")

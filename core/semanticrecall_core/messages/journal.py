@@ -17,6 +17,7 @@ import apsw
 import structlog
 
 from ..encryption import checksum_layer
+from ..encryption.writing_anew import write_anew
 from ..types.errors import CorruptDataError, ResourceExhaustedError, UnavailableError
 from ..types.generations import ModelIdentity
 from . import page_checksums
@@ -40,7 +41,6 @@ _TRUNCATE_IDLE_S = 10.0
 _BALLAST_RETRY_S = 5.0
 _EMPTY_WAIT_MS = 50
 _WRITTEN_ANEW_TIMES = 2
-_TEMPORARY_FOLDER = "SQLITE_TMPDIR"
 _FILES_INTERVAL_S = 5.0
 _log = structlog.get_logger(__name__)
 
@@ -300,22 +300,12 @@ class RecordJournal:
         size_bytes = self._file.path.stat().st_size
         if shutil.disk_usage(self._file.path.parent).free < _WRITTEN_ANEW_TIMES * size_bytes:
             raise ResourceExhaustedError("the disk has no room for a purge", reason="DISK_FULL")
-        connection = self._connection
-        before = os.environ.get(_TEMPORARY_FOLDER)
-        os.environ[_TEMPORARY_FOLDER] = str(self._file.path.parent)
         try:
-            connection.pragma("temp_store", "FILE")
-            connection.execute("VACUUM")
+            write_anew(self._connection, self._file.path.parent)
         except (apsw.Error, OSError, MemoryError) as error:
             if not isinstance(error, apsw.FullError):
                 self.distrust()
             raise translated(error) from error
-        finally:
-            if before is None:
-                del os.environ[_TEMPORARY_FOLDER]
-            else:
-                os.environ[_TEMPORARY_FOLDER] = before
-            connection.pragma("temp_store", "MEMORY")
 
     def mend_file(
         self, salvage: SalvageOf, paused: Callable[[], AbstractContextManager[None]]
