@@ -29,11 +29,12 @@ help:
 	@echo 'make check        every check, in an environment that is set up'
 	@echo 'make lint         ruff, ruff format, import contracts'
 	@echo 'make types        mypy and pyright, both strict'
+	@echo 'make typescript   the TypeScript client: lint, types, tests, conformance with Mastra'
 	@echo "make unit         the tests alone (PYTEST_ARGS='-k isolation')"
 	@echo 'make faults       the long fault tests: kills, power cuts, damage (FAULTS_HOURS=2 at most)'
 	@echo 'make mutations    break the program in each of a list of ways: does a test see it?'
 	@echo 'make buf          lint, format and breaking changes of the proto files'
-	@echo 'make proto        write the Python stubs again'
+	@echo 'make proto        write the stubs again, Python and TypeScript'
 	@echo 'make proto-check  compare the committed stubs with the proto files'
 	@echo 'make format       let ruff and buf write the files as they should be'
 	@echo 'make release-contract  take the proto files as the contract not to be broken'
@@ -73,6 +74,26 @@ $(PROTO_VENV)/.ready: proto/requirements.txt $(CONSTRAINTS)
 	@.ci/install $(PROTO_VENV) -r proto/requirements.txt
 	@touch $@
 
+# What was installed is there in node_modules, whoever removed it: npm ci does it all over again.
+TYPESCRIPT := clients/typescript
+NODE22 := $(TYPESCRIPT)/node22
+NODE_MAJOR_MIN := 20
+
+define npm-ci
+@if ! node -e 'process.exit(+process.versions.node.split(".")[0] < $(NODE_MAJOR_MIN))' 2>/dev/null; then \
+	echo 'Node.js $(NODE_MAJOR_MIN) or newer and npm are needed for the TypeScript client.' >&2; exit 1; \
+fi
+@echo 'Installing the packages of $(1) ...'
+@cd $(1) && npm ci --no-fund --no-audit --loglevel=error
+@touch $(1)/node_modules/.ready
+endef
+
+$(TYPESCRIPT)/node_modules/.ready: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json
+	$(call npm-ci,$(TYPESCRIPT))
+
+$(NODE22)/node_modules/.ready: $(NODE22)/package.json $(NODE22)/package-lock.json
+	$(call npm-ci,$(NODE22))
+
 .PHONY: model
 model: $(VENV)/.server
 	@$(BIN)/semanticrecall model install
@@ -85,12 +106,12 @@ run: model
 
 # --- checks -------------------------------------------------------------------------------------
 
-.PHONY: test check lint types contracts buf unit
+.PHONY: test check lint types contracts buf typescript unit
 test: $(VENV)/.dev model
 	@$(MAKE) --no-print-directory check
 
 # pytest is last: its closing line is the result.
-check: lint types buf proto-check unit
+check: lint types buf proto-check typescript unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -105,6 +126,12 @@ buf: $(VENV)/.dev
 	$(BIN)/buf lint proto
 	$(BIN)/buf format --diff --exit-code proto
 	$(BIN)/buf breaking proto --against proto/baseline.binpb
+
+# The package on the Node.js that is here, then Mastra itself on the one it needs.
+typescript: $(VENV)/.dev model $(TYPESCRIPT)/node_modules/.ready $(NODE22)/node_modules/.ready
+	cd $(TYPESCRIPT) && npm run --silent lint && npm run --silent types && npm run --silent build
+	cd $(TYPESCRIPT) && npm test --silent
+	cd $(TYPESCRIPT) && npm run --silent conformance
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -147,10 +174,10 @@ bench-readme: bench-model
 # --- contract -----------------------------------------------------------------------------------
 
 .PHONY: proto proto-check release-contract
-proto: $(PROTO_VENV)/.ready
+proto: $(PROTO_VENV)/.ready $(TYPESCRIPT)/node_modules/.ready
 	$(PROTO_VENV)/bin/python proto/generate.py
 
-proto-check: $(PROTO_VENV)/.ready
+proto-check: $(PROTO_VENV)/.ready $(TYPESCRIPT)/node_modules/.ready
 	$(PROTO_VENV)/bin/python proto/generate.py --check
 
 release-contract: $(VENV)/.dev
@@ -174,4 +201,5 @@ constraints: | $(BIN)/python
 clean:
 	rm -rf $(VENV) $(PROTO_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -rf .import_linter_cache
+	rm -rf $(TYPESCRIPT)/{node_modules,dist,build} $(NODE22)/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
