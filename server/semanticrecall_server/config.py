@@ -19,6 +19,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from .config_collections import CollectionSettings
 from .config_storage import StorageSettings
 from .listen import Address, TcpAddress, parse_address
 from .setting_kinds import (
@@ -40,7 +41,7 @@ class SettingsError(ValueError):
     """Raised when the settings cannot be used; each line names a setting and its fault."""
 
 
-class Settings(StorageSettings):
+class Settings(StorageSettings, CollectionSettings):
     """Everything that can be set. Sizes are in bytes, durations in milliseconds."""
 
     model_config = SettingsConfigDict(

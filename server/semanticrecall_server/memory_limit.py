@@ -19,6 +19,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 CGROUP_OF_SELF = Path("/proc/self/cgroup")
 PARTITIONS_BYTES_MAX = 4 * 2**30
 LEXICAL_BYTES_MAX = 2**30
+COLLECTIONS_BYTES_MAX = 2**30
 LOW_MEMORY_DIVISOR = 4
 """With `--memory low` caches grow to this part of their settings."""
 
@@ -67,6 +68,15 @@ def lexical_bytes(settings: Settings) -> int:
     Where nothing is set: an eighth of the memory, at most 1 GiB.
     """
     most = settings.lexical_bytes_max or min(LEXICAL_BYTES_MAX, memory_limit_bytes() // 8)
+    return cache_bytes(settings, most)
+
+
+def collections_bytes(settings: Settings) -> int:
+    """What vector collections may take.
+
+    Where nothing is set: an eighth of the memory, at most 1 GiB.
+    """
+    most = settings.collections_bytes_max or min(COLLECTIONS_BYTES_MAX, memory_limit_bytes() // 8)
     return cache_bytes(settings, most)
 
 

@@ -51,6 +51,7 @@ class Group(StrEnum):
     MODEL = "Model"
     CAPACITY = "Capacity"
     REQUEST = "Limits of a request"
+    COLLECTIONS = "Vector collections"
     TIME = "Time"
     OPERATION = "Operation"
 

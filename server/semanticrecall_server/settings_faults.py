@@ -20,6 +20,7 @@ MESSAGE_OVERHEAD_BYTES = 8 * 1024
 """Room for ids, names, times and framing beside a message's text, metadata and payload."""
 
 ID_BYTES_MAX = 512
+FLOAT_BYTES = 4
 
 
 def settings_faults(settings: Settings) -> list[str]:
@@ -143,6 +144,17 @@ def _size_faults(settings: Settings) -> list[str]:
         faults.append(
             f"--answer-bytes-max {settings.answer_bytes_max} is less than one of the largest "
             f"messages ({message})"
+        )
+    vector = (
+        settings.collection_dimensions_max * FLOAT_BYTES
+        + settings.metadata_bytes_max
+        + MESSAGE_OVERHEAD_BYTES
+    )
+    if min(settings.request_bytes_max, settings.answer_bytes_max) < vector:
+        faults.append(
+            f"--request-bytes-max {settings.request_bytes_max} or --answer-bytes-max "
+            f"{settings.answer_bytes_max} is less than one of the largest vectors with its "
+            f"metadata ({vector})"
         )
     if settings.bytes_in_flight_max < settings.request_bytes_max:
         faults.append(
