@@ -72,6 +72,7 @@ class Purpose(enum.StrEnum):
 
     RECORD = "recall.db"
     EMBEDDINGS = "embeddings.db"
+    COLLECTIONS = "collections.db"
     IMAGES = "images"
 
 

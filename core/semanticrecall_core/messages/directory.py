@@ -9,6 +9,7 @@ Files (all mode 0600 in a directory of mode 0700; what is wider from elsewhere i
   MARK       the high-water mark (high_water_mark.py).
   KEY        where the directory is encrypted: its data key (encryption/data_key.py).
   embeddings.db  vectors of texts that came before (embedding/cache_format.py). Derived.
+  collections.db  named collections of the callers' own vectors (collections/file_format.py).
   snapshots  files of partitions (docs/snapshots.md). Derived: nothing is lost with them, and they
              are not watched.
   BALLAST    zeros that are given up when the disk is full, so that forgetting still works.
@@ -38,7 +39,9 @@ _HOLDER_READS = 100
 _HOLDER_READ_S = 0.005
 _WATCHED_FILES = ("recall.db", "recall.db-wal", "recall.db-shm", "MARK")
 _FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_OWN_FILE = re.compile(r"(LOCK|MARK|BALLAST|KEY|(recall|embeddings)\.db)([.-][a-z]+)?", re.ASCII)
+_OWN_FILE = re.compile(
+    r"(LOCK|MARK|BALLAST|KEY|(recall|embeddings|collections)\.db)([.-][a-z]+)?", re.ASCII
+)
 _OWN_FOLDERS = ("snapshots", "saved")
 # One regular expression of whole names; every type under FUSE is refused as well.
 _SHARED_FILE_SYSTEM = re.compile(

@@ -1,0 +1,435 @@
+"""The open file `collections.db`: transactions, reads, and freeing it of what was removed.
+
+One transaction at a time writes; reads go on beside it and see the last commit. After a fault of
+the disk nothing is written until the file was opened anew and its log copied into it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import apsw
+import numpy as np
+import structlog
+
+from ..encryption import checksum_layer
+from ..encryption.writing_anew import write_anew
+from ..types.collections import CollectionInfo, Metric
+from ..types.errors import (
+    CorruptDataError,
+    ResourceExhaustedError,
+    SemanticRecallError,
+    UnavailableError,
+)
+from ..types.values import CallBudget
+from . import changing
+from .file_format import PAGE_DAMAGED, CollectionsFile, collection_checksum, is_sound_vector
+from .loaded import LoadedCollection, StoredVector
+
+READERS_MAX: Final = 4
+_WAIT_S: Final = 0.1
+_RETRY_S: Final = 0.02
+_ROWS_BETWEEN_CHECKS: Final = 1_000
+_WRITTEN_ANEW_TIMES: Final = 2
+_COLLECTION_COLUMNS: Final = (
+    "collection_key, CAST(resource_id AS BLOB), CAST(name AS BLOB), dimensions, metric, vectors,"
+    " checksum"
+)
+_VECTORS_OF: Final = (
+    "SELECT CAST(id AS BLOB), metadata, value, checksum FROM vectors"
+    " INDEXED BY vectors_by_collection WHERE collection_key = ? ORDER BY row_key"
+)
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionRow:
+    """A sound row of `collections`."""
+
+    key: int
+    resource_id: str
+    name: str
+    dimensions: int
+    metric: Metric
+    vectors: int
+
+    @property
+    def info(self) -> CollectionInfo:
+        """The same for callers."""
+        return CollectionInfo(self.name, self.dimensions, self.metric, self.vectors)
+
+
+class CollectionStorage:
+    """The file while it is open. Thread-safe.
+
+    Raises what `VectorCollections` says, and nothing of SQLite.
+    """
+
+    def __init__(self, file: CollectionsFile) -> None:
+        """Open the file, or make it."""
+        self._file = file
+        self._writing = threading.Lock()
+        self._places = threading.Semaphore(READERS_MAX)
+        self._idle: deque[apsw.Connection] = deque()
+        self._trusted = True
+        self._closed = False
+        self.damaged = 0
+        """Rows and pages that were found damaged since the start."""
+        with self._translated():
+            self._writer = file.open_writer()
+        # While it is open, a new writer does not bring to life what a failed one left in the log.
+        with self._translated():
+            self._keeper = file.open_reader()
+            self._keeper.execute("SELECT erased FROM file").fetchone()
+        self._identities = self._identities_now()
+
+    # ---- reading ----
+
+    @contextmanager
+    def read(self, budget: CallBudget | None = None) -> Generator[apsw.Connection]:
+        """One read transaction: every statement inside sees the same state."""
+        while not self._places.acquire(timeout=_WAIT_S):
+            if budget is not None:
+                budget.check()
+        try:
+            if self._closed:
+                raise UnavailableError("the store is closed")
+            with self._translated():
+                connection = self._idle.pop() if self._idle else self._file.open_reader()
+                try:
+                    connection.execute("BEGIN")
+                    yield connection
+                    connection.execute("ROLLBACK")
+                except BaseException:
+                    connection.close(True)
+                    raise
+                self._idle.append(connection)
+        finally:
+            self._places.release()
+
+    def find(
+        self, connection: apsw.Connection, resource_id: str, name: str
+    ) -> CollectionRow | None:
+        """A collection by its name; None where there is none."""
+        row = connection.execute(
+            f"SELECT {_COLLECTION_COLUMNS} FROM collections WHERE resource_id = ? AND name = ?",
+            (resource_id, name),
+        ).fetchone()
+        return None if row is None else self._sound(row)
+
+    def of_resource(
+        self, connection: apsw.Connection, resource_id: str | None
+    ) -> list[CollectionRow]:
+        """The collections of a resource, by name; None: of all, by resource."""
+        rows = connection.execute(
+            f"SELECT {_COLLECTION_COLUMNS} FROM collections"
+            " WHERE ?1 IS NULL OR resource_id = ?1 ORDER BY resource_id, name",
+            (resource_id,),
+        )
+        return [self._sound(row) for row in rows.fetchall()]
+
+    def sound_and_damaged(
+        self, connection: apsw.Connection, resource_id: str | None
+    ) -> tuple[list[CollectionRow], list[str]]:
+        """The sound collections of a resource or of all, and whose the damaged ones are."""
+        rows = connection.execute(
+            f"SELECT {_COLLECTION_COLUMNS} FROM collections WHERE ?1 IS NULL OR resource_id = ?1",
+            (resource_id,),
+        ).fetchall()
+        sound, damaged = [], []
+        for row in rows:
+            found = sound_collection(row)
+            if found is None:
+                damaged.append(_shown(row[1]))
+            else:
+                sound.append(found)
+        return sound, damaged
+
+    def _sound(self, row: tuple[object, ...]) -> CollectionRow:
+        found = sound_collection(row)
+        if found is None:
+            self.damaged += 1
+            raise CorruptDataError("a collection's row does not match its checksum")
+        return found
+
+    def load(
+        self, connection: apsw.Connection, row: CollectionRow, budget: CallBudget
+    ) -> LoadedCollection:
+        """A whole collection.
+
+        Raises CorruptDataError where a row of it is damaged, missing or one too many.
+        """
+        loaded = LoadedCollection(row.key, row.name, row.dimensions, row.metric, row.vectors)
+        batch: list[StoredVector] = []
+        for vector in self._vectors(connection, row):
+            if vector is None:
+                self.damaged += 1
+                raise CorruptDataError("a vector's row does not match its checksum")
+            batch.append(vector)
+            if len(batch) == _ROWS_BETWEEN_CHECKS:
+                budget.check()
+                loaded.apply((), batch)
+                batch = []
+        loaded.apply((), batch)
+        if loaded.info.vectors != row.vectors:
+            self.damaged += 1
+            raise CorruptDataError("a collection has not as many vectors as it should")
+        return loaded
+
+    def _vectors(
+        self, connection: apsw.Connection, row: CollectionRow
+    ) -> Iterator[StoredVector | None]:
+        """Vectors in the order of their rows; None for a damaged one."""
+        for found in connection.execute(_VECTORS_OF, (row.key,)):
+            if is_sound_vector(row.key, row.dimensions, found):
+                id, metadata, value, _ = found
+                yield StoredVector(id.decode(), np.frombuffer(value, "<f4"), metadata)
+            else:
+                yield None
+
+    def damaged_vectors(
+        self, connection: apsw.Connection, row: CollectionRow, budget: CallBudget
+    ) -> Iterator[str]:
+        """Ids of damaged rows of a collection; one more, "", where their number is wrong."""
+        count = 0
+        for found in connection.execute(_VECTORS_OF, (row.key,)):
+            if count % _ROWS_BETWEEN_CHECKS == 0:
+                budget.check()
+            count += 1
+            if not is_sound_vector(row.key, row.dimensions, found):
+                yield _shown(found[0])
+        if count != row.vectors:
+            yield ""
+
+    # ---- writing ----
+
+    @contextmanager
+    def change(self, budget: CallBudget | None = None) -> Generator[apsw.Connection]:
+        """One transaction, on disk when this has ended; undone where something is raised.
+
+        `budget`: of the wait for others that write.
+        """
+        with self._alone(budget), self._translated():
+            self._make_usable()
+            connection = self._writer
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException as error:
+                if isinstance(error, apsw.IOError) and _is_over_limit(error, connection):
+                    self._undo(error)
+                    raise ResourceExhaustedError("the disk is full", reason="DISK_FULL") from error
+                self._undo(error)
+                raise
+
+    def _undo(self, error: BaseException) -> None:
+        if isinstance(error, (apsw.IOError, MemoryError)):
+            self._trusted = False
+        try:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        except apsw.Error:
+            self._trusted = False
+
+    @contextmanager
+    def _alone(self, budget: CallBudget | None) -> Generator[None]:
+        while not self._writing.acquire(timeout=_WAIT_S):
+            if budget is not None:
+                budget.check()
+        try:
+            if self._closed:
+                raise UnavailableError("the store is closed")
+            yield
+        finally:
+            self._writing.release()
+
+    def _make_usable(self) -> None:
+        if self._identities_now() != self._identities:
+            raise UnavailableError(
+                "collections.db was deleted or replaced while it was in use, so nothing more is "
+                "stored there; put it back as it was, or restart",
+                reason="DATA_FILES_LOST",
+            )
+        if self._trusted:
+            return
+        # The system tells of a failed write once: nothing that was in flight is believed.
+        try:
+            self._writer.close(True)
+            self._writer = self._file.open_writer()
+            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.Error, OSError) as error:
+            _log.error("collections_not_usable", error=type(error).__name__)
+            raise UnavailableError(
+                "the disk failed and does not work yet", reason="STORAGE_FAILED"
+            ) from error
+        self._trusted = True
+        _log.warning("collections_usable_again")
+
+    def _identities_now(self) -> list[tuple[int, int] | None]:
+        return [_identity(Path(f"{self._file.path}{suffix}")) for suffix in ("", "-wal")]
+
+    def remove_dropped(self) -> None:
+        """Remove the rows of collections that were removed; what fails is done by a purge."""
+        try:
+            while self._remove_dropped():
+                pass
+        except SemanticRecallError as error:
+            _log.warning("collections_rows_left", reason=error.reason)
+
+    # ---- purge ----
+
+    def purge_pending(self) -> bool:
+        """Whether something was removed or replaced since the last purge."""
+        with self.read() as connection:
+            return bool(connection.execute("SELECT removed > erased FROM file").get)
+
+    def purge(self, budget: CallBudget) -> None:
+        """Write the file anew if something was removed since that was done last; empty its log."""
+        while self._remove_dropped():
+            budget.check()
+        with self._alone(budget), self._translated():
+            self._make_usable()
+            row: tuple[int, int] = self._writer.execute("SELECT removed, erased FROM file").get
+            removed, erased = row
+            if removed > erased:
+                self._write_anew()
+            self._empty_log(budget)
+            if removed > erased:
+                # Not before: whoever dies on the way does it once more.
+                self._writer.execute("UPDATE file SET erased = ?", (removed,))
+
+    def _remove_dropped(self) -> bool:
+        """Remove some rows of a collection that was removed; whether there may be more."""
+        with self.change() as connection:
+            return changing.remove_dropped(connection)
+
+    def _write_anew(self) -> None:
+        size_bytes = self._file.path.stat().st_size
+        if shutil.disk_usage(self._file.path.parent).free < _WRITTEN_ANEW_TIMES * size_bytes:
+            raise ResourceExhaustedError("the disk has no room for a purge", reason="DISK_FULL")
+        try:
+            write_anew(self._writer, self._file.path.parent)
+        except (apsw.IOError, MemoryError):
+            self._trusted = False
+            raise
+
+    def _empty_log(self, budget: CallBudget) -> None:
+        waits = threading.Event()
+        while True:
+            try:
+                self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                return
+            except (apsw.BusyError, apsw.LockedError):
+                budget.check()  # a collection is being read
+                waits.wait(_RETRY_S)
+            except apsw.IOError:
+                self._trusted = False
+                raise
+
+    # ---- state ----
+
+    def disk_bytes(self) -> int:
+        """Bytes of the file and its log."""
+        total = 0
+        for suffix in ("", "-wal"):
+            with suppress(OSError):
+                total += os.stat(f"{self._file.path}{suffix}").st_size
+        return total
+
+    def close(self) -> None:
+        """Copy the log into the file and let go of everything. Safe to call twice."""
+        with self._writing:
+            if self._closed:
+                return
+            self._closed = True
+            if self._trusted:
+                with suppress(apsw.Error):
+                    self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            for _ in range(READERS_MAX):
+                self._places.acquire()
+            for connection in (*self._idle, self._keeper, self._writer):
+                try:
+                    connection.close(True)
+                except apsw.Error as error:
+                    _log.error("collections_not_closed", error=type(error).__name__)
+            self._idle.clear()
+            self._places.release(READERS_MAX)
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except (apsw.Error, OSError, MemoryError, UnicodeDecodeError) as error:
+            meaning = translated(error)
+            if isinstance(meaning, CorruptDataError):
+                self.damaged += 1
+                _log.error("collections_damaged", reason=meaning.reason)
+            raise meaning from error
+
+
+def sound_collection(row: tuple[object, ...]) -> CollectionRow | None:
+    """A row of `collections`; None for a damaged one."""
+    key, resource, name, dimensions, metric, vectors, checksum = row
+    if not (
+        isinstance(key, int)
+        and isinstance(resource, bytes)
+        and isinstance(name, bytes)
+        and isinstance(dimensions, int)
+        and isinstance(metric, int)
+        and isinstance(vectors, int)
+    ):
+        return None
+    if checksum != collection_checksum((key, dimensions, metric, vectors), resource, name):
+        return None
+    return CollectionRow(key, resource.decode(), name.decode(), dimensions, Metric(metric), vectors)
+
+
+def translated(error: Exception) -> SemanticRecallError:
+    """What an error of SQLite or the system means to a caller."""
+    match error:
+        case apsw.FullError() | OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
+            return ResourceExhaustedError("the disk is full", reason="DISK_FULL")
+        case apsw.NoMemError() | MemoryError():
+            return ResourceExhaustedError("out of memory", reason="OUT_OF_MEMORY")
+        case _ if checksum_layer.is_page_damage(error):
+            return CorruptDataError(
+                "a page of collections.db is damaged; stop, move the file away, and have its "
+                "collections made again",
+                reason=PAGE_DAMAGED,
+            )
+        case apsw.NotADBError() | apsw.FormatError() | UnicodeDecodeError():
+            return CorruptDataError("collections.db is damaged", reason=PAGE_DAMAGED)
+        case apsw.BusyError() | apsw.LockedError():
+            return UnavailableError("another program holds collections.db")
+        case _:
+            return UnavailableError(f"collections.db failed: {type(error).__name__}")
+
+
+def _shown(name: object) -> str:
+    """A stored name that may be damaged, for a finding."""
+    return name.decode(errors="replace") if isinstance(name, bytes) else ""
+
+
+def _is_over_limit(error: apsw.IOError, connection: apsw.Connection) -> bool:
+    """Whether a quota or the limit on a file's size is reached: SQLite calls only ENOSPC full."""
+    is_write = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
+    return is_write and connection.system_errno in (errno.EDQUOT, errno.EFBIG)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode; None where there is nothing. Opens nothing."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
