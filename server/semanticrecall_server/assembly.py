@@ -113,6 +113,7 @@ def cache_file_of(settings: Settings) -> CacheFileOptions:
 
 def _load(settings: Settings, claim: DataDirectory, loads: tuple[Load, Load]) -> Engine:
     with guards.importing():
+        from .collections_assembly import open_collections
         from .engine_assembly import make_engine, open_store
         from .saving_assembly import keep_snapshots
     models = load_models(settings, *loads)
@@ -129,6 +130,8 @@ def _load(settings: Settings, claim: DataDirectory, loads: tuple[Load, Load]) ->
             chosen.embedder.keep_on_disk(cache_file_of(settings))
         engine = make_engine(settings, store, chosen)
         keep_snapshots(settings, store, engine)
+        engine.collections = open_collections(settings)
+        undo.callback(engine.collections.close)
         undo.pop_all()
         undo.callback(engine.stop)
         engine.start()

@@ -117,7 +117,8 @@ def test_all_packages_import_what_is_declared_and_nothing_else() -> None:
     ("distribution", "homes"),
     [
         ("faiss-cpu", {"vectors"}),
-        ("apsw-sqlite3mc", {"messages", "embedding", "encryption"}),
+        ("apsw-sqlite3mc", {"messages", "embedding", "encryption", "collections"}),
+        ("google-re2", {"collections"}),
         ("cryptography", {"encryption"}),
         ("onnxruntime", {"embedding"}),
     ],

@@ -16,7 +16,7 @@ REMOVED_AT_ONCE: Final = 1_000
 
 
 def note_removed(connection: apsw.Connection) -> None:
-    """Something is removed or replaced, so that a purge has something to do."""
+    """Something is removed, so that a purge has something to do."""
     connection.execute("UPDATE file SET removed = removed + 1")
 
 

@@ -6,12 +6,12 @@ What lies in it is nowhere else: it is as durable as the record of messages. Inv
     collection with fewer or more rows than it says is damaged as a whole.
   - Every page has a checksum (encryption/checksum_layer.py), or, where the directory is encrypted,
     a tag (encryption/pages.py).
-  - What was removed or replaced is in neither the database nor its log after a purge.
+  - What was removed is in neither the database nor its log after a purge.
   - A file of a newer format, or of another program, is never written to.
 
 Format 1 (PRAGMA application_id 0x53524356, "SRCV"; PRAGMA user_version 1), pages of 8,192 bytes:
 
-  file         one row: removed (how many changes removed or replaced a vector or a collection),
+  file         one row: removed (how many changes removed vectors or a collection),
                erased (up to which of them a purge was done).
   collections  collection_key  grows, never used twice.
                resource_id, name  UTF-8, unique together.

@@ -9,7 +9,7 @@ that no change of it can be missed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -84,6 +84,7 @@ class SqliteVectorCollections:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._opening = threading.Lock()
         self._residents = Residents(self._limits.bytes_max)
+        self._tell_removed: Callable[[], None] = lambda: None
         self._closed = False
         self._storage: CollectionStorage | None = None
         self._fault: CorruptDataError | None = None
@@ -141,7 +142,9 @@ class SqliteVectorCollections:
                     vectors = changing.drop_collection(connection, resource_id, name)
             finally:
                 self._residents.drop((resource_id, name))
-        storage.remove_dropped()
+        if vectors is not None:
+            storage.remove_dropped()
+            self._tell_removed()
         return vectors
 
     def forget_resource(self, resource_id: str) -> int:
@@ -187,9 +190,11 @@ class SqliteVectorCollections:
                     )
                 changing.put_vectors(connection, row.key, put)
                 changing.set_vectors(connection, row.key, vectors)
-                if deleted or replaced:
+                if deleted:
                     changing.note_removed(connection)
             self._follow(place, loaded, removed, put)
+        if deleted:
+            self._tell_removed()
         return UpsertCounts(len(put) - replaced, replaced, deleted)
 
     def query(
@@ -248,7 +253,6 @@ class SqliteVectorCollections:
                 with self._changing(place, budget) as connection:
                     changing.put_vectors(connection, row.key, put)
                     changing.set_vectors(connection, row.key, row.vectors)
-                    changing.note_removed(connection)
                 self._follow(place, loaded, (), put)
         return len(put)
 
@@ -279,6 +283,8 @@ class SqliteVectorCollections:
                     changing.note_removed(connection)
             if deleted:
                 self._follow(place, loaded, ids, ())
+        if deleted:
+            self._tell_removed()
         return deleted
 
     # ---- for the people who run it ----
@@ -293,6 +299,15 @@ class SqliteVectorCollections:
         """Whether something that was removed may still be in the file."""
         storage = self._opened()
         return storage is not None and storage.purge_pending()
+
+    def tell_removed(self, told: Callable[[], None]) -> None:
+        """Call this after each change that removed something."""
+        self._tell_removed = told
+
+    def damaged(self) -> int:
+        """Rows and pages that were found damaged since the start."""
+        found = 0 if self._storage is None else self._storage.damaged
+        return found + (self._fault is not None)
 
     def verify(self, resource_id: str | None, budget: CallBudget) -> Iterator[Finding]:
         """Read everything and give what does not agree; see the port."""
@@ -309,7 +324,7 @@ class SqliteVectorCollections:
         loaded, memory_bytes = self._residents.state()
         storage = self._storage
         if storage is None:
-            return CollectionCounts(damaged=int(self._fault is not None))
+            return CollectionCounts(damaged=self.damaged())
         with storage.read() as connection:
             collections, vectors = changing.totals(connection)
         return CollectionCounts(
@@ -320,7 +335,7 @@ class SqliteVectorCollections:
             memory_bytes=memory_bytes,
             loads=self._residents.loads,
             evictions=self._residents.evictions,
-            damaged=storage.damaged,
+            damaged=self.damaged(),
         )
 
     def close(self) -> None:

@@ -289,7 +289,7 @@ class CollectionStorage:
     # ---- purge ----
 
     def purge_pending(self) -> bool:
-        """Whether something was removed or replaced since the last purge."""
+        """Whether something was removed since the last purge."""
         with self.read() as connection:
             return bool(connection.execute("SELECT removed > erased FROM file").get)
 

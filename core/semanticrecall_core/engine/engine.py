@@ -28,6 +28,7 @@ from semanticrecall_core.engine.verification import (
     VerifyEvent,
 )
 from semanticrecall_core.engine.warming import Warming
+from semanticrecall_core.types.collections import VectorCollections
 from semanticrecall_core.types.errors import NotFoundError, UnavailableError
 from semanticrecall_core.types.generations import Embedding
 from semanticrecall_core.types.given_vectors import GivenVectors
@@ -82,6 +83,8 @@ class Engine:
         """
         self.saving: Saving | None = None
         """Snapshots of the whole store; set before `start`, None keeps none."""
+        self.collections: VectorCollections | None = None
+        """Named collections of vectors; set before `start`, None keeps none."""
         self._store = store
         self._lexical = lexical
         self._limits = limits
@@ -135,6 +138,8 @@ class Engine:
         self.exchange.start()
         if (snapshotting := self._serving.model.snapshotting) is not None:
             snapshotting.start()
+        if self.collections is not None:
+            self.collections.tell_removed(self._purging.forgotten)
         self._purging.start()
         self._retention.start()
         snapshots = self.snapshot_stats()
@@ -163,6 +168,8 @@ class Engine:
         self._backlog.stop()
         self._serving.close()
         self.exchange.close()
+        if self.collections is not None:
+            self.collections.close()
         self._store.close()
 
     def _verified_parts(self) -> VerifiedParts:
@@ -176,11 +183,12 @@ class Engine:
             model.embedder.dimensions,
             self.recall,
             self.take_up_pending,
+            self.collections,
         )
 
     def _traces(self) -> Traces:
         """What holds something of messages now, for those who make it forget them."""
-        return Traces(self._serving.embedders(), self._serving, self.saving)
+        return Traces(self._serving.embedders(), self._serving, self.saving, self.collections)
 
     def healthy(self) -> bool:
         """The store accepts writes, and everything that embeds lives."""
@@ -423,10 +431,12 @@ class Engine:
     def damaged(self) -> dict[str, int]:
         """How much was found damaged since the start, by kind.
 
-        See `RecordCare.counts` and `SavedSnapshots.damaged`.
+        See `RecordCare.counts` and `SavedSnapshots.damaged`; "collection" are rows and pages of
+        collections.
         """
         saved = {} if self.saving is None else self.saving.damaged()
-        return {**self._store.care.counts(), **saved}
+        own = {} if self.collections is None else {"collection": self.collections.damaged()}
+        return {**self._store.care.counts(), **saved, **own}
 
 
 def _has_room(index: VectorIndex, lexical: LexicalIndex | None, limits: EngineLimits) -> bool:

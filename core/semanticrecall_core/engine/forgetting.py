@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from semanticrecall_core.types.collections import VectorCollections
 from semanticrecall_core.types.erasing import SavedSnapshots
 from semanticrecall_core.types.errors import SemanticRecallError
 from semanticrecall_core.types.ports import Embedder, MessageStore
@@ -53,11 +54,13 @@ class Traces:
         embedders: all whose caches may hold vectors of texts.
         images: of partitions; None where none are kept.
         saved: saved snapshots; None where none are kept.
+        collections: vectors that callers bring themselves; None where none are kept.
     """
 
     embedders: tuple[Embedder, ...]
     images: Images | None = None
     saved: SavedSnapshots | None = None
+    collections: VectorCollections | None = None
 
 
 class Purged(Protocol):
@@ -102,6 +105,7 @@ class ForgetReport:
     """How much a Forget removed, per place.
 
     Attributes:
+        vectors: of messages, and of collections.
         purged: nothing of it is left in the files of the data directory.
         purge_due_time_ns: when that will have been done by itself; None where `purged`, or never.
         snapshots_holding: saved snapshots whose files still hold what was removed, and what lies
@@ -127,6 +131,7 @@ class _Removed:
     cache_entries: int = 0
     revision: int = 0
     in_snapshots: bool = False
+    collected: int = 0
 
     def add(self, outcome: ForgetOutcome) -> None:
         self.messages += len(outcome.seqs)
@@ -178,13 +183,15 @@ class Forgetting:
                 self._forget_images(resource_id)
                 dropped = self._forget_cached(resource_id, None)
                 removed.cache_entries = dropped if target.everything else 0
-            saved = self._traces().saved
-            if saved is not None:
-                saved.complete()
+            traces = self._traces()
+            if target.everything and traces.collections is not None:
+                removed.collected = traces.collections.forget_resource(resource_id)
+            if traces.saved is not None:
+                traces.saved.complete()
         if purge and self._purger is not None:
             purge = not self._purger.purge(budget).snapshots_holding
         # Who removed nothing must not learn whether others have.
-        if removed.messages == 0 and not asked:
+        if removed.messages + removed.collected == 0 and not asked:
             return ForgetReport(0, 0, 0, removed.cache_entries, purged=False)
         return self._report(removed, purge)
 
@@ -315,6 +322,7 @@ class Forgetting:
         if self._purger is not None and not purged:
             erased = self._purger.erased_revision()
             purged = erased is None or 0 < removed.revision <= erased
+            purged = purged and not removed.collected
             if not purged:
                 saved = self._traces().saved
                 due = self._purger.due_time_ns()
@@ -324,7 +332,7 @@ class Forgetting:
                     holding = tuple(sorted({*names, *saved.left_out()}))
         return ForgetReport(
             messages=removed.messages,
-            vectors=removed.vectors,
+            vectors=removed.vectors + removed.collected,
             threads=removed.threads,
             cache_entries=removed.cache_entries,
             purged=purged,

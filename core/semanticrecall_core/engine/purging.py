@@ -4,7 +4,8 @@ A Forget makes messages unreachable and overwrites them in the database. Until t
 was emptied, the log has them still, and so have snapshots that were saved before. A purge empties
 the log of the record and that of the cache, and has those snapshots rewritten; then it is noted in
 the record up to which change that is true; not where something lies beside the snapshots that
-cannot be read as one of them and may hold it as well.
+cannot be read as one of them and may hold it as well. Collections of vectors have a file of their
+own, which knows by itself whether something is to be purged there.
 
 One thread of the lowest priority. It purges when it is asked to, and by itself so that the bytes of
 a Forget are gone `PurgePlan.interval_s` after it. What a process forgot that ended before its purge
@@ -96,7 +97,7 @@ class Purging:
 
     def start(self) -> None:
         """Begin; what an earlier process forgot and did not purge is taken up at once."""
-        if self._plan.interval_s and self._store.purge_state().pending:
+        if self._plan.interval_s and self.pending():
             with self._condition:
                 self._due_at = time.monotonic()
         self._thread.start()
@@ -153,7 +154,14 @@ class Purging:
 
     def pending(self) -> bool:
         """Whether anything forgotten may still be in the files."""
-        return self._store.purge_state().pending
+        return self._store.purge_state().pending or self._collections_pending()
+
+    def _collections_pending(self) -> bool:
+        collections = self._traces().collections
+        try:
+            return collections is not None and collections.purge_pending()
+        except SemanticRecallError:
+            return False  # nothing can be purged there; who uses the file is told why
 
     def erased_revision(self) -> int | None:
         """All that was removed up to there has left the files; None: all that ever was."""
@@ -258,6 +266,8 @@ class Purging:
             )
         else:
             self._store.erased(revision)
+        if traces.collections is not None:
+            traces.collections.purge(budget)
         self._runs += 1
         self._failed_in_turn = 0
         _log.info(

@@ -10,6 +10,8 @@ made from it:
   IMAGE_UNRECORDED    an image holds rows of messages that are not on record. Rows of edited
                       messages are no finding: they are never used, and go with the next image.
   SNAPSHOT_DAMAGED    a saved snapshot is not what its manifest says. Nothing can mend it.
+  PAGE_DAMAGED, COLLECTION_DAMAGED, VECTOR_ROW_DAMAGED   in collections of vectors: see
+                      collections/verifying.py. Nothing mends them.
   MESSAGE_LOST        a repair has removed a message that could not be read or did not match its
                       checksum. Never mended: only a saved snapshot or an export may have it.
 
@@ -33,6 +35,7 @@ import numpy as np
 import structlog
 
 from semanticrecall_core.engine.differences import Difference, by_seq, differences, digests
+from semanticrecall_core.types.collections import VectorCollections
 from semanticrecall_core.types.errors import (
     CorruptDataError,
     FailedPreconditionError,
@@ -116,6 +119,7 @@ class VerifiedParts:
     dimensions: int
     recall: Recall
     take_up_pending: Callable[[], None]
+    collections: VectorCollections | None = None
 
 
 class Verification:
@@ -182,7 +186,8 @@ class _Run:
         return self._serving()
 
     def __call__(self) -> Iterator[VerifyEvent]:
-        stages = [self._record(), self._partitions(), self._images(), self._saved()]
+        stages = [self._record(), self._partitions(), self._images(), self._collections()]
+        stages.append(self._saved())
         if self._repair:
             stages.append(self._self_test())
         for stage in stages:
@@ -413,6 +418,12 @@ class _Run:
             else:
                 images.forget_damaged_files()
         return Finding(kind, resource_id, "", what, repaired=self._repair)
+
+    # ---- collections ----
+
+    def _collections(self) -> Iterator[Event]:
+        if self._parts.collections is not None:
+            yield from self._parts.collections.verify(self._resource_id, self._budget)
 
     # ---- saved snapshots ----
 

@@ -6,7 +6,7 @@ Metadata is what JSON can say: objects, lists, strings, finite numbers (doubles)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
@@ -284,11 +284,22 @@ class VectorCollections(Protocol):
         ...
 
     def purge(self, budget: CallBudget) -> None:
-        """Leave nothing of what was removed or replaced in the file, its log or its free pages."""
+        """Leave nothing of vectors and collections that were removed in the file or its log.
+
+        What was replaced goes with it where something was removed.
+        """
         ...
 
     def purge_pending(self) -> bool:
-        """Whether something that was removed or replaced may still be in the file."""
+        """Whether something that was removed may still be in the file."""
+        ...
+
+    def tell_removed(self, told: Callable[[], None]) -> None:
+        """Call this after each change that removed something; it must be quick."""
+        ...
+
+    def damaged(self) -> int:
+        """Rows and pages that were found damaged since the start."""
         ...
 
     def verify(self, resource_id: str | None, budget: CallBudget) -> Iterator[Finding]:
