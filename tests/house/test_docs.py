@@ -18,6 +18,7 @@ DECISION_NAME = re.compile(r"^\d{4}-[a-z0-9-]+\.md$")
 
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")),
+    ROOT / "clients/typescript/README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 

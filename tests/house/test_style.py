@@ -12,11 +12,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("core/semanticrecall_core", "server/semanticrecall_server", "clients/python")
 PYTHON_ROOTS = (*SOURCE_ROOTS, "benchmarks", "proto", "tests")
-TEXT_ROOTS = (*PYTHON_ROOTS, "docs", ".ci")
-TEXT_SUFFIXES = {".py", ".pyi", ".md", ".proto", ".toml", ".yaml", ".yml", ".txt", ".sh", ""}
+TEXT_ROOTS = (*PYTHON_ROOTS, "clients/typescript", "docs", ".ci")
+TEXT_SUFFIXES = {
+    *(".py", ".pyi", ".ts", ".js", ".mjs", ".md", ".proto", ".sh", ".txt", ""),
+    *(".toml", ".yaml", ".yml", ".json"),
+}
 # Conversations and other sample texts, which may say anything.
 DATA_SUFFIXES = {".txt"}
-SKIPPED_FOLDERS = {"__pycache__", "node_modules", "v1"}
+SKIPPED_FOLDERS = {"__pycache__", "node_modules", "dist", "build", "v1"}
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
