@@ -1,0 +1,146 @@
+/** What went wrong, told once: a line of log and a counter; never text of a message. */
+import { SemanticRecallError } from '../errors.js';
+import type { RecallLogger } from './options.js';
+
+/** Counters of a {@link SemanticRecall}, since it was made. */
+export interface RecallStats {
+  /** Recalls that were asked for. */
+  recalls: number;
+  /** Of those: nothing was found. */
+  recallsEmpty: number;
+  /** Of those: the sidecar gave no answer, or refused. The turn went on without memories. */
+  recallsFailed: number;
+  /** Turns without a recall: no text to search with, or only white space. */
+  recallsWithoutQuery: number;
+  /** Turns without a recall or without indexing: the request names no resource. */
+  turnsWithoutResource: number;
+  /** Messages of this thread that were put into the list. */
+  messagesRecalled: number;
+  /** Turns in which text of other threads was put into the prompt. */
+  otherThreadsRecalled: number;
+  /** Messages that the sidecar acknowledged. */
+  messagesIndexed: number;
+  /** Calls to index that failed; their messages are kept for later, or told as dropped. */
+  indexFailed: number;
+  /** Messages that the sidecar refused, for good. */
+  messagesRejected: number;
+  /** Messages that were given up: refused as a call, or more than the queue holds. */
+  messagesDropped: number;
+  /** Messages whose text was above 262,144 bytes: the rest is not searched. */
+  textsCut: number;
+  /** Messages whose payload was above 1 MiB, or no JSON: they come back as their text. */
+  payloadsLeftOut: number;
+  /** Threads whose metadata was above the limits: their messages went without. */
+  metadataLeftOut: number;
+  /** Turns that failed or were aborted. */
+  failedTurns: number;
+  /** Requests whose memory context could not be read. */
+  malformedContexts: number;
+  /** Deletions, edits and the like that reached the sidecar. */
+  changesFollowed: number;
+  /** Those that did not. */
+  changesNotFollowed: number;
+}
+
+/** A fresh set of counters. */
+export function noCounts(): RecallStats {
+  return {
+    recalls: 0,
+    recallsEmpty: 0,
+    recallsFailed: 0,
+    recallsWithoutQuery: 0,
+    turnsWithoutResource: 0,
+    messagesRecalled: 0,
+    otherThreadsRecalled: 0,
+    messagesIndexed: 0,
+    indexFailed: 0,
+    messagesRejected: 0,
+    messagesDropped: 0,
+    textsCut: 0,
+    payloadsLeftOut: 0,
+    metadataLeftOut: 0,
+    failedTurns: 0,
+    malformedContexts: 0,
+    changesFollowed: 0,
+    changesNotFollowed: 0,
+  };
+}
+
+/** What a line of log carries beside its sentence: ids, counts, codes. */
+export type ReportFields = Readonly<Record<string, string | number | boolean | undefined>>;
+
+const WARNING_INTERVAL_MS = 60_000;
+const PREFIX = '[SemanticRecall]';
+
+/** Counts, and writes lines of log. Never throws, whatever the logger does. */
+export class Reporter {
+  readonly counts = noCounts();
+  #logger: RecallLogger | undefined;
+  readonly #warnedAtMs = new Map<string, number>();
+
+  constructor(logger: RecallLogger | undefined) {
+    this.#logger = logger;
+  }
+
+  /** Takes a logger where none was given. */
+  adoptLogger(logger: RecallLogger): void {
+    this.#logger ??= logger;
+  }
+
+  /** One more (or `by` more) of what is counted. */
+  count(counter: keyof RecallStats, by = 1): void {
+    this.counts[counter] += by;
+  }
+
+  /** Something was lost or left undone: counted, and one line. */
+  failed(counter: keyof RecallStats, sentence: string, fields: ReportFields, by = 1): void {
+    this.count(counter, by);
+    this.#write('error', sentence, fields);
+  }
+
+  /** Something is not as it was given: counted, and one line. */
+  changed(counter: keyof RecallStats, sentence: string, fields: ReportFields): void {
+    this.count(counter);
+    this.#write('warn', sentence, fields);
+  }
+
+  /** Good to know; told to a logger only. */
+  debug(sentence: string, fields: ReportFields): void {
+    if (this.#logger !== undefined) this.#write('debug', sentence, fields);
+  }
+
+  #write(level: 'error' | 'warn' | 'debug', sentence: string, fields: ReportFields): void {
+    const line = `${PREFIX} ${sentence}`;
+    if (this.#logger === undefined) {
+      this.#warnProcess(sentence, `${line} ${JSON.stringify(fields)}`);
+      return;
+    }
+    try {
+      const logger = this.#logger;
+      if (level === 'debug') logger.debug?.(line, fields);
+      else if (level === 'warn' && logger.warn !== undefined) logger.warn(line, fields);
+      else logger.error(line, fields);
+    } catch {
+      // The turn goes on, whatever becomes of its log; the counter has it.
+    }
+  }
+
+  /** Without a logger: a warning of the process, each kind at most once a minute. */
+  #warnProcess(kind: string, line: string): void {
+    const nowMs = performance.now();
+    const lastMs = this.#warnedAtMs.get(kind);
+    if (lastMs !== undefined && nowMs - lastMs < WARNING_INTERVAL_MS) return;
+    this.#warnedAtMs.set(kind, nowMs);
+    process.emitWarning(line, 'SemanticRecallWarning');
+  }
+}
+
+/** What of an error may stand in a log. */
+export function errorFields(error: unknown): ReportFields {
+  if (error instanceof SemanticRecallError) {
+    const { code, reason, retryable } = error;
+    return { code, reason, retryable, error: error.message };
+  }
+  // A foreign error's message may hold anything: its name says enough.
+  return { error: error instanceof Error ? error.name : typeof error };
+}

@@ -1,0 +1,108 @@
+/** Messages that the sidecar has not acknowledged yet: kept in this process, within limits. */
+import type { JsonObject } from '../values.js';
+import type { IndexableMessage } from './messages.js';
+
+/** Bytes of text and payloads that are kept, at most. */
+export const QUEUE_BYTES_MAX = 16 * 1024 * 1024;
+
+/** Messages of one thread, with the metadata of all of them. */
+export interface Batch {
+  readonly resourceId: string;
+  readonly threadId: string;
+  readonly metadata: JsonObject;
+  readonly messages: readonly IndexableMessage[];
+}
+
+interface Entry {
+  readonly resourceId: string;
+  readonly threadId: string;
+  readonly metadata: JsonObject;
+  readonly message: IndexableMessage;
+}
+
+/**
+ * A queue in order of arrival, at most one entry for a message: a later one takes its place. What
+ * is above the limits pushes out the oldest. It is lost with the process.
+ */
+export class RetryQueue {
+  // A map keeps the order of insertion.
+  readonly #entries = new Map<string, Entry>();
+  #bytes = 0;
+  #messagesMax: number;
+
+  constructor(messagesMax: number) {
+    this.#messagesMax = messagesMax;
+  }
+
+  /** Messages that wait. */
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  /** Lets it hold more, where one of its users wants that. */
+  allow(messagesMax: number): void {
+    this.#messagesMax = Math.max(this.#messagesMax, messagesMax);
+  }
+
+  /** Puts messages at the end. Returns how many were pushed out. */
+  add(batch: Batch): number {
+    const { resourceId, threadId, metadata } = batch;
+    for (const message of batch.messages) {
+      const key = keyOf(resourceId, message.input.id);
+      this.#remove(key);
+      this.#entries.set(key, { resourceId, threadId, metadata, message });
+      this.#bytes += message.bytes;
+    }
+    let pushedOut = 0;
+    for (const key of this.#entries.keys()) {
+      if (this.#entries.size <= this.#messagesMax && this.#bytes <= QUEUE_BYTES_MAX) break;
+      this.#remove(key);
+      pushedOut += 1;
+    }
+    return pushedOut;
+  }
+
+  /** What waits, oldest first, as batches of one thread and one metadata each. It stays. */
+  batches(): Batch[] {
+    const batches: (Batch & { messages: IndexableMessage[] })[] = [];
+    for (const entry of this.#entries.values()) {
+      const { resourceId, threadId, metadata, message } = entry;
+      const open = batches.at(-1);
+      const fits =
+        open?.resourceId === resourceId && open.threadId === threadId && open.metadata === metadata;
+      if (fits) open.messages.push(message);
+      else batches.push({ resourceId, threadId, metadata, messages: [message] });
+    }
+    return batches;
+  }
+
+  /** Takes out what was sent, unless a later one has taken its place meanwhile. */
+  sent(batch: Batch): void {
+    for (const message of batch.messages) {
+      const key = keyOf(batch.resourceId, message.input.id);
+      if (this.#entries.get(key)?.message === message) this.#remove(key);
+    }
+  }
+
+  /** Takes out a thread, or all of its messages with these ids. */
+  discard(resourceId: string, target: { threadId: string } | { ids: readonly string[] }): void {
+    if ('ids' in target) {
+      for (const id of target.ids) this.#remove(keyOf(resourceId, id));
+      return;
+    }
+    for (const [key, entry] of this.#entries) {
+      if (entry.resourceId === resourceId && entry.threadId === target.threadId) this.#remove(key);
+    }
+  }
+
+  #remove(key: string): void {
+    const entry = this.#entries.get(key);
+    if (entry === undefined) return;
+    this.#entries.delete(key);
+    this.#bytes -= entry.message.bytes;
+  }
+}
+
+function keyOf(resourceId: string, messageId: string): string {
+  return JSON.stringify([resourceId, messageId]);
+}
