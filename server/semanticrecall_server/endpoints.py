@@ -18,7 +18,7 @@ import grpc
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
-from semanticrecall.v1 import admin_pb2, recall_pb2
+from semanticrecall.v1 import admin_pb2, recall_pb2, vectors_pb2
 from semanticrecall_core.types.errors import ResourceExhaustedError, SemanticRecallError
 from semanticrecall_core.types.values import CallBudget
 
@@ -237,6 +237,56 @@ ADMIN_UNARY = (
     ),
     UnaryMethod(
         "Purge", admin_pb2.PurgeRequest, lambda s, r, c: s.admin.purging.purge(r, c), _admin
+    ),
+)
+VECTOR_UNARY = (
+    UnaryMethod(
+        "CreateCollection",
+        vectors_pb2.CreateCollectionRequest,
+        lambda s, r, c: s.vectors.create_collection(r, c),
+        _writes,
+    ),
+    UnaryMethod(
+        "ListCollections",
+        vectors_pb2.ListCollectionsRequest,
+        lambda s, r, c: s.vectors.list_collections(r, c),
+        _reads,
+    ),
+    UnaryMethod(
+        "DescribeCollection",
+        vectors_pb2.DescribeCollectionRequest,
+        lambda s, r, c: s.vectors.describe_collection(r, c),
+        _reads,
+    ),
+    UnaryMethod(
+        "DeleteCollection",
+        vectors_pb2.DeleteCollectionRequest,
+        lambda s, r, c: s.vectors.delete_collection(r, c),
+        _writes,
+    ),
+    UnaryMethod(
+        "UpsertVectors",
+        vectors_pb2.UpsertVectorsRequest,
+        lambda s, r, c: s.vectors.upsert(r, c),
+        _writes,
+    ),
+    UnaryMethod(
+        "QueryVectors",
+        vectors_pb2.QueryVectorsRequest,
+        lambda s, r, c: s.vectors.query(r, c),
+        _reads,
+    ),
+    UnaryMethod(
+        "UpdateVectors",
+        vectors_pb2.UpdateVectorsRequest,
+        lambda s, r, c: s.vectors.update(r, c),
+        _writes,
+    ),
+    UnaryMethod(
+        "DeleteVectors",
+        vectors_pb2.DeleteVectorsRequest,
+        lambda s, r, c: s.vectors.delete(r, c),
+        _writes,
     ),
 )
 

@@ -25,6 +25,7 @@ from semanticrecall_core.types.errors import (
 from .admin import AdminService
 from .lanes import QUEUE_FULL
 from .service import RecallService
+from .vector_calls import VectorService
 
 RETRY_WHILE_STARTING_MS = 1_000
 RETRY_WHILE_DRAINING_MS = 500
@@ -50,6 +51,7 @@ class Services:
 
     recall: RecallService
     admin: AdminService
+    vectors: VectorService
 
 
 class Kind(Enum):

@@ -20,14 +20,22 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from semanticrecall.v1 import admin_pb2, recall_pb2
+from semanticrecall.v1 import admin_pb2, recall_pb2, vectors_pb2
 from semanticrecall_core.engine import Engine
 
 from .admin import AdminService, server_version
 from .checks import time_zones
 from .config import Settings
 from .convert import RequestLimits
-from .endpoints import ADMIN_UNARY, RECALL_UNARY, Deadlines, Lanes, Runtime, unary_endpoint
+from .endpoints import (
+    ADMIN_UNARY,
+    RECALL_UNARY,
+    VECTOR_UNARY,
+    Deadlines,
+    Lanes,
+    Runtime,
+    unary_endpoint,
+)
 from .gate import Gate, Kind, Phase, Services, Unread
 from .health import WATCHES_MAX, Health
 from .lanes import Lane, LaneLimits
@@ -53,10 +61,13 @@ from .streams import (
     client_stream_endpoint,
     server_stream_endpoint,
 )
+from .vector_calls import VectorService, collection_readings
+from .vector_convert import VectorLimits
 
 RECALL_SERVICE = recall_pb2.DESCRIPTOR.services_by_name["RecallService"].full_name
 ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
-HEALTH_SERVICES = ("", RECALL_SERVICE, ADMIN_SERVICE)
+VECTOR_SERVICE = vectors_pb2.DESCRIPTOR.services_by_name["VectorService"].full_name
+HEALTH_SERVICES = ("", RECALL_SERVICE, ADMIN_SERVICE, VECTOR_SERVICE)
 HEALTH_INTERVAL_S = 1.0
 LAST_WRITES_S = 0.5
 """After the last call has been answered: time for its bytes to leave."""
@@ -269,7 +280,8 @@ class Sidecar:
                 cache_bytes(settings, settings.answer_cache_bytes_max),
                 self._metrics,
             ),
-            admin=AdminService(engine, encrypted=self._settings.is_encrypted),
+            admin=AdminService(engine, encrypted=settings.is_encrypted),
+            vectors=VectorService(engine, VectorLimits.of(settings)),
         )
 
     def _add_methods(self, server: grpc.aio.Server) -> None:
@@ -293,16 +305,19 @@ class Sidecar:
         admin = {method.name: unary_endpoint(runtime, method) for method in ADMIN_UNARY}
         for stream in ADMIN_STREAMS:
             admin[stream.name] = server_stream_endpoint(runtime, stream)
+        vectors = {method.name: unary_endpoint(runtime, method) for method in VECTOR_UNARY}
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(RECALL_SERVICE, recall),
                 grpc.method_handlers_generic_handler(ADMIN_SERVICE, admin),
+                grpc.method_handlers_generic_handler(VECTOR_SERVICE, vectors),
             )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         shown = (
             RECALL_SERVICE,
             ADMIN_SERVICE,
+            VECTOR_SERVICE,
             health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
             reflection.SERVICE_NAME,
         )
@@ -383,7 +398,7 @@ class Sidecar:
         ]
         if self._engine is None:
             return found
-        own = (engine_readings, purging_readings, reembedding_readings)
+        own = (engine_readings, purging_readings, reembedding_readings, collection_readings)
         return found + [reading for read in own for reading in read(self._engine)]
 
     # ---- stop ----

@@ -78,10 +78,11 @@ def json_of(value: Mapping[str, Any], field: str, bytes_max: int) -> str:
 
 def fill_struct(target: struct_pb2.Struct, text: str) -> None:
     """Write stored JSON into a Struct."""
-    _fill_object(target, orjson.loads(text))
+    fill_object(target, orjson.loads(text))
 
 
-def _fill_object(target: struct_pb2.Struct, value: Mapping[str, Any]) -> None:
+def fill_object(target: struct_pb2.Struct, value: Mapping[str, Any]) -> None:
+    """Write a plain object into a Struct."""
     fields = target.fields
     for key, item in value.items():
         _fill_value(fields[key], item)
@@ -98,7 +99,7 @@ def _fill_value(target: struct_pb2.Value, value: Any) -> None:
         target.null_value = struct_pb2.NULL_VALUE
     elif isinstance(value, dict):
         target.struct_value.SetInParent()
-        _fill_object(target.struct_value, value)
+        fill_object(target.struct_value, value)
     else:
         target.list_value.SetInParent()
         values = target.list_value.values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,12 +20,14 @@ from support.bad_values import (
     other_cases,
     recall_cases,
 )
+from support.bad_vectors import NO_BAD_VECTOR_VALUE, good_vector_requests, vector_cases
 from support.fake_engine import FakeEngine
 from support.running_server import InProcessServer, error_detail, parts_of, running
 
-GOOD = good_requests()
+VECTORS = good_vector_requests()
+GOOD = {**good_requests(), **VECTORS}
 ADMIN = ("GetStats", "Verify", "Export")
-REQUEST_CASES = [*recall_cases(), *other_cases()]
+REQUEST_CASES = [*recall_cases(), *other_cases(), *vector_cases()]
 MESSAGE_CASES = list(message_cases())
 
 
@@ -37,15 +40,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessServer
 
 def send(server: InProcessServer, method: str, request: Any) -> Any:
     """Call a method; a stream's answers as a list."""
-    answer = getattr(server.admin if method in ADMIN else server.recall, method)(
-        request, timeout=20
-    )
+    stub = server.vectors if method in VECTORS else server.recall
+    answer = getattr(server.admin if method in ADMIN else stub, method)(request, timeout=20)
     return list(answer) if method in ("Verify", "Export") else answer
 
 
 def send_raw(server: InProcessServer, method: str, raw: bytes) -> bytes:
     """Send bytes as a unary request."""
-    service = "AdminService" if method in ADMIN else "RecallService"
+    service = "VectorService" if method in VECTORS else "RecallService"
+    service = "AdminService" if method in ADMIN else service
     return server.raw(service, method, raw)
 
 
@@ -131,15 +134,22 @@ def fields_of(descriptor: Descriptor, path: str = "") -> Iterator[str]:
             yield name
 
 
+PLACE = re.compile(r"\[\d+\]")
+
+
 def tried(cases: list[Case], method: str) -> set[str]:
-    return {case.field.split("[")[0] for case in cases if case.method == method}
+    fields = {case.field for case in cases if case.method == method}
+    return {field.split("[")[0] for field in fields} | {PLACE.sub("", field) for field in fields}
 
 
 @pytest.mark.parametrize("method", sorted(GOOD))
 def test_the_table_has_every_field(method: str) -> None:
     descriptor = GOOD[method].DESCRIPTOR
+    any_value_will_do = NO_BAD_VALUE | NO_BAD_VECTOR_VALUE
     expected = {
-        name for name in fields_of(descriptor) if f"{descriptor.name}.{name}" not in NO_BAD_VALUE
+        name
+        for name in fields_of(descriptor)
+        if f"{descriptor.name}.{name}" not in any_value_will_do
     }
     assert expected - tried(REQUEST_CASES, method) == set()
 
@@ -172,7 +182,7 @@ def with_marker(method: str, path: str) -> bytes:
     *steps, last = path.replace("[0]", "").split(".")
     for step in steps:
         target = getattr(target, step)
-        if step == "messages":
+        if step in ("messages", "entries"):
             target = target[0]
         elif step == "vectors":
             target = target.add()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from semanticrecall.v1 import admin_pb2, recall_pb2
 from semanticrecall_server import fair_queue
-from semanticrecall_server.endpoints import ADMIN_UNARY, RECALL_UNARY, whose
+from semanticrecall_server.endpoints import ADMIN_UNARY, RECALL_UNARY, VECTOR_UNARY, whose
 from semanticrecall_server.fair_queue import (
     NOBODY,
     PLACES_OF_ONE_MIN,
@@ -243,7 +243,7 @@ def test_hot_resources_are_forgotten_in_time_and_bounded(monkeypatch: pytest.Mon
 
 # ---- whose a request is ----
 
-METHODS = (*RECALL_UNARY, *ADMIN_UNARY, *ADMIN_STREAMS)
+METHODS = (*RECALL_UNARY, *ADMIN_UNARY, *VECTOR_UNARY, *ADMIN_STREAMS)
 REQUESTS: dict[str, type[Message]] = {method.name: method.request for method in METHODS}
 
 

@@ -24,7 +24,7 @@ from semanticrecall_core.types.values import CallBudget, StoredMessage
 from semanticrecall_server.admin import resident_bytes
 from semanticrecall_server.answers import Clock
 from semanticrecall_server.assembly import default_parts
-from semanticrecall_server.endpoints import ADMIN_UNARY, RECALL_UNARY
+from semanticrecall_server.endpoints import ADMIN_UNARY, RECALL_UNARY, VECTOR_UNARY
 from semanticrecall_server.errors import error_detail, status_code, trailers
 from semanticrecall_server.gate import Services
 from semanticrecall_server.service import Call, Later
@@ -78,7 +78,7 @@ class Handled:
 
 def handled() -> list[Handled]:
     """All methods that the server has; requests of streams are those of Recall and Index."""
-    unary = {method.name: method for method in (*RECALL_UNARY, *ADMIN_UNARY)}
+    unary = {method.name: method for method in (*RECALL_UNARY, *ADMIN_UNARY, *VECTOR_UNARY)}
     streamed = {method.name: method for method in ADMIN_STREAMS}
     found = []
     for rpc in every_rpc():
@@ -167,6 +167,7 @@ def test_handlers_answer_or_refuse_whatever_comes(tmp_path: Path, column: str) -
             if number % 1_000 == 0:
                 engine.queries.clear()
                 engine.drafts.clear()
+                engine.collections.asked.clear()
             if number in (0, count // 10):
                 gc.collect()
                 memory = resident_bytes()

@@ -32,7 +32,12 @@ from support.running_server import (
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-SERVICES = ("", "semanticrecall.v1.RecallService", "semanticrecall.v1.AdminService")
+SERVICES = (
+    "",
+    "semanticrecall.v1.RecallService",
+    "semanticrecall.v1.AdminService",
+    "semanticrecall.v1.VectorService",
+)
 RECALL = recall_pb2.RecallRequest(resource_id="alice", query="turkey", request_id="r1")
 
 

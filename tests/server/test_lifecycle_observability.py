@@ -151,6 +151,7 @@ def test_reflection_names_the_services(server: InProcessServer) -> None:
     assert names >= {
         "semanticrecall.v1.RecallService",
         "semanticrecall.v1.AdminService",
+        "semanticrecall.v1.VectorService",
         "grpc.health.v1.Health",
     }
 

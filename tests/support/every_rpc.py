@@ -17,8 +17,9 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
 
-from semanticrecall.v1 import admin_pb2, recall_pb2
+from semanticrecall.v1 import admin_pb2, recall_pb2, vectors_pb2
 from support.bad_values import good_requests
+from support.bad_vectors import good_vector_requests
 
 CALL_SECONDS = 30.0
 NOON_S = 1_700_000_000
@@ -75,7 +76,7 @@ def every_rpc() -> list[Rpc]:
             method.client_streaming,
             method.server_streaming,
         )
-        for file in (recall_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR)
+        for file in (recall_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR, vectors_pb2.DESCRIPTOR)
         for service in file.services_by_name.values()
         for method in service.methods
     ]
@@ -83,7 +84,7 @@ def every_rpc() -> list[Rpc]:
 
 def valid(rpc: Rpc) -> Message:
     """A request that is accepted, where one is known; else an empty one."""
-    good = {**good_requests()}
+    good = {**good_requests(), **good_vector_requests()}
     streamed = {"RecallStream": "Recall", "IndexStream": "Index"}
     request = good.get(streamed.get(rpc.name, rpc.name), rpc.request())
     if rpc.name == "RecallStream":

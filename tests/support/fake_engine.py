@@ -53,6 +53,7 @@ from semanticrecall_core.types.values import (
     Wait,
 )
 from semanticrecall_core.types.verifying import VerifyProgress
+from support.fake_collections import FakeCollections
 from support.stored_messages import stored
 
 MESSAGE = stored(
@@ -206,6 +207,7 @@ class FakeEngine:
         self.embedding: Future[None] = Future()
         self.embedding.set_result(None)
         self.exchange = FakeExchange(self)
+        self.collections = FakeCollections(lambda name, budget: self.on_call(name, budget))
 
     def hold_embedding(self) -> Future[None]:
         """Embed nothing until the result of what this returns is set."""

@@ -28,6 +28,7 @@ from grpc_health.v1 import health_pb2_grpc
 from semanticrecall.v1 import types_pb2
 from semanticrecall.v1.admin_pb2_grpc import AdminServiceStub
 from semanticrecall.v1.recall_pb2_grpc import RecallServiceStub
+from semanticrecall.v1.vectors_pb2_grpc import VectorServiceStub
 from semanticrecall_server.config import Settings
 from semanticrecall_server.lifecycle import Parts, Sidecar, run_sidecar
 from semanticrecall_server.logs import configure_logs
@@ -68,6 +69,7 @@ class Stubs:
             channel = grpc.intercept_channel(channel, _Bearer(token))
         self.recall: Any = RecallServiceStub(channel)
         self.admin: Any = AdminServiceStub(channel)
+        self.vectors: Any = VectorServiceStub(channel)
         self.health: Any = health_pb2_grpc.HealthStub(channel)
 
     def raw(self, service: str, method: str, request: bytes, *, timeout: float = 20.0) -> bytes:

@@ -144,7 +144,7 @@ def _exactly(searched: Searched, rows: RowNumbers, query: Rows32, budget: CallBu
     wide = query.astype(np.float64)
     length = np.sqrt((wide * wide).sum())
     scores = np.empty(len(rows), np.float64)
-    at_once = max(1, _BLOCK_BYTES // (2 * searched.values[:1].nbytes))
+    at_once = max(1, _BLOCK_BYTES // (2 * query.nbytes))
     for start in range(0, len(rows), at_once):
         budget.check()
         block = rows[start : start + at_once]
