@@ -3,6 +3,7 @@ import { create } from '@bufbuild/protobuf';
 import * as answers from './answers.js';
 import * as check from './arguments.js';
 import type { Calls } from './calls.js';
+import { compact, map } from './calls.js';
 import type { ExportedMessage } from './results.js';
 import * as v1 from './v1/index.js';
 import type { CallOptions } from './values.js';
@@ -230,7 +231,7 @@ export class AdminCalls {
       partitionsOnly: check.flag(given['partitionsOnly'] ?? false, 'partitionsOnly'),
     });
     const { createSnapshot } = v1.AdminService.method;
-    const answer = await this.#calls.unary(createSnapshot, request, options);
+    const answer = await this.#calls.long(createSnapshot, request, options);
     return snapshotOf(answer.snapshot ?? create(v1.SnapshotSchema));
   }
 
@@ -255,7 +256,7 @@ export class AdminCalls {
     check.options<CallOptions>(options, CALL);
     const request = create(v1.RestoreSnapshotRequestSchema, { name: check.text(name, 'name') });
     const { restoreSnapshot } = v1.AdminService.method;
-    const answer = await this.#calls.unary(restoreSnapshot, request, options);
+    const answer = await this.#calls.long(restoreSnapshot, request, options);
     return {
       messages: Number(answer.messages),
       vectors: Number(answer.vectors),
@@ -268,7 +269,7 @@ export class AdminCalls {
   async purge(options?: CallOptions): Promise<PurgeResult> {
     check.options<CallOptions>(options, CALL);
     const { purge } = v1.AdminService.method;
-    const answer = await this.#calls.unary(purge, create(v1.PurgeRequestSchema), options);
+    const answer = await this.#calls.long(purge, create(v1.PurgeRequestSchema), options);
     return {
       revision: answer.revision,
       snapshotsRewritten: answer.snapshotsRewritten,
@@ -277,52 +278,42 @@ export class AdminCalls {
   }
 
   /** Compares everything that is stored: findings and progress, then one summary. */
-  async *verify(
-    options?: VerifyOptions & CallOptions,
-  ): AsyncGenerator<VerifyEvent, void, undefined> {
+  verify(options?: VerifyOptions & CallOptions): AsyncIterableIterator<VerifyEvent> {
     const given = check.options(options, VERIFY);
     const request = create(v1.VerifyRequestSchema, {
       resourceId: check.text(given['resourceId'] ?? '', 'resourceId'),
       repair: check.flag(given['repair'] ?? false, 'repair'),
     });
     const { verify } = v1.AdminService.method;
-    for await (const answer of this.#calls.serverStream(verify, request, options)) {
-      const event = verifyEventOf(answer);
-      if (event !== undefined) yield event;
-    }
+    return compact(map(this.#calls.serverStream(verify, request, options), verifyEventOf));
   }
 
   /** Makes all vectors anew with the server's next model, then switches to it at once. */
-  async *reembed(options?: CallOptions): AsyncGenerator<ReembedProgress, void, undefined> {
+  reembed(options?: CallOptions): AsyncIterableIterator<ReembedProgress> {
     check.options<CallOptions>(options, CALL);
     const { reembed } = v1.AdminService.method;
     const request = create(v1.ReembedRequestSchema);
-    for await (const answer of this.#calls.serverStream(reembed, request, options)) {
-      yield {
-        done: Number(answer.done),
-        total: Number(answer.total),
-        fromIndexIdentity: answer.fromIndexIdentity,
-        toIndexIdentity: answer.toIndexIdentity,
-        complete: answer.complete,
-      };
-    }
+    return map(this.#calls.serverStream(reembed, request, options), (answer) => ({
+      done: Number(answer.done),
+      total: Number(answer.total),
+      fromIndexIdentity: answer.fromIndexIdentity,
+      toIndexIdentity: answer.toIndexIdentity,
+      complete: answer.complete,
+    }));
   }
 
   /** Every message of one resource in order. */
-  async *export(
+  export(
     resourceId: string,
     options?: ExportOptions & CallOptions,
-  ): AsyncGenerator<ExportedMessage, void, undefined> {
+  ): AsyncIterableIterator<ExportedMessage> {
     const given = check.options(options, EXPORT);
     const request = create(v1.ExportRequestSchema, {
       resourceId: check.text(resourceId, 'resourceId'),
       withVectors: check.flag(given['withVectors'] ?? false, 'withVectors'),
     });
     const method = v1.AdminService.method.export;
-    for await (const answer of this.#calls.serverStream(method, request, options)) {
-      const message = answers.exported(answer);
-      if (message !== undefined) yield message;
-    }
+    return compact(map(this.#calls.serverStream(method, request, options), answers.exported));
   }
 }
 

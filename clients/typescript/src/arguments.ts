@@ -8,6 +8,8 @@ import { InvalidArgumentError } from './errors.js';
 import type { JsonObject, JsonValue } from './values.js';
 
 const UINT32_MAX = 2 ** 32 - 1;
+// What a timer of Node can wait: 24 days.
+const TIMER_MS_MAX = 2 ** 31 - 1;
 const JSON_LEVELS_MAX = 32;
 const LONE_SURROGATE = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/;
 
@@ -17,7 +19,7 @@ export type Fields = Readonly<Record<string, unknown>>;
 function kindOf(value: unknown): string {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'an array';
-  if (typeof value === 'object') return value.constructor?.name ?? 'an object';
+  if (typeof value === 'object') return 'an object of another kind';
   return typeof value;
 }
 
@@ -62,8 +64,23 @@ export function number(value: unknown, field: string): number {
   return value;
 }
 
-/** A positive number of milliseconds. */
+/** What ends a call from outside. */
+export function abortSignal(value: unknown, field: string): AbortSignal {
+  if (!(value instanceof AbortSignal)) throw wrong(field, 'an AbortSignal', value);
+  return value;
+}
+
+/** A positive number of milliseconds that a timer can wait. */
 export function milliseconds(value: unknown, field: string): number {
+  const given = number(value, field);
+  if (given <= 0 || given > TIMER_MS_MAX) {
+    throw InvalidArgumentError.of(field, `must be above 0, at most ${TIMER_MS_MAX} milliseconds`);
+  }
+  return given;
+}
+
+/** A length of time in milliseconds; its range is the server's to say. */
+export function duration(value: unknown, field: string): number {
   const given = number(value, field);
   if (given <= 0) throw InvalidArgumentError.of(field, 'must be a positive number of milliseconds');
   return given;
@@ -125,6 +142,18 @@ export function options<T extends object>(
 export function items(value: unknown, field: string, what: string): readonly unknown[] {
   if (!Array.isArray(value)) throw wrong(field, `an array of ${what}`, value);
   return value;
+}
+
+/** What `for await` goes through. */
+export function iterable(
+  value: unknown,
+  field: string,
+): AsyncIterable<unknown> | Iterable<unknown> {
+  if (typeof value === 'object' && value !== null) {
+    if (Symbol.asyncIterator in value) return value as AsyncIterable<unknown>;
+    if (Symbol.iterator in value) return value as Iterable<unknown>;
+  }
+  throw wrong(field, 'an iterable, e.g. an array', value);
 }
 
 /** An array of strings. */

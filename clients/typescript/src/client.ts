@@ -1,12 +1,18 @@
 /** The client: `RecallClient`. */
 import { AdminCalls } from './admin.js';
 import * as answers from './answers.js';
-import { Calls } from './calls.js';
+import { Calls, map } from './calls.js';
 import { settingsOf } from './connection.js';
-import { isOutage } from './errors.js';
 import * as requests from './requests.js';
-import type { EmbedResult, ForgetResult, IndexResult, Message, ThreadInfo } from './results.js';
-import { RecallResult } from './results.js';
+import type {
+  EmbedResult,
+  ForgetResult,
+  IndexResult,
+  Message,
+  RecallResult,
+  ThreadInfo,
+} from './results.js';
+import { RecallSession, recallOrDegrade } from './session.js';
 import * as v1 from './v1/index.js';
 import type {
   CallOptions,
@@ -22,18 +28,6 @@ import type {
 } from './values.js';
 import { VectorCalls } from './vectors.js';
 import { messageOfWire } from './wire.js';
-
-/** One open stream of recalls. */
-export interface RecallSession extends AsyncDisposable {
-  /** As {@link RecallClient.recall}. */
-  recall(
-    resourceId: string,
-    query: string,
-    options?: RecallOptions & CallOptions,
-  ): Promise<RecallResult>;
-  /** Ends the stream; recalls under way are answered first. */
-  close(): Promise<void>;
-}
 
 const { method } = v1.RecallService;
 
@@ -51,7 +45,8 @@ const { method } = v1.RecallService;
  * ```
  *
  * It holds nothing of a conversation, only the connection: share one per process. Nothing is
- * connected until the first call, and an idle client does not keep the process alive. Every method
+ * connected until the first call, and a client that has been idle for a fifth of a second does not
+ * keep the process alive. Every method
  * takes `timeoutMs` and `signal`, and rejects with a {@link SemanticRecallError}: any of them with
  * InvalidArgumentError, UnauthenticatedError, ResourceExhaustedError, DeadlineExceededError,
  * UnavailableError and InternalError, beside those it names.
@@ -92,25 +87,15 @@ export class RecallClient implements AsyncDisposable {
     options?: RecallOptions & CallOptions,
   ): Promise<RecallResult> {
     const request = requests.recall(resourceId, query, options);
-    try {
-      return answers.recall(await this.#calls.unary(method.recall, request, options));
-    } catch (error) {
-      if (!(this.#calls.settings.failOpen && isOutage(error))) throw error;
-      this.#calls.settings.logger.warn(
-        `recall goes on without memories (${error.reason}); failOpen: false throws instead`,
-        { reason: error.reason, error: error.message },
-      );
-      return new RecallResult({ degraded: error.code === 'DATA_LOSS' ? error.code : error.reason });
-    }
+    return recallOrDegrade(this.#calls, request, options);
   }
 
-  /** One open stream for many recalls. */
+  /**
+   * One open stream for many recalls. `recall` shares one by itself while recalls follow each other
+   * closely: see {@link RecallSession} for what this is for.
+   */
   recallStream(): RecallSession {
-    return {
-      recall: (resourceId, query, options) => this.recall(resourceId, query, options),
-      close: () => Promise.resolve(),
-      [Symbol.asyncDispose]: () => Promise.resolve(),
-    };
+    return new RecallSession(this.#calls);
   }
 
   /**
@@ -141,15 +126,13 @@ export class RecallClient implements AsyncDisposable {
    * Indexes many batches on one stream, as fast as the sidecar takes them: one result a batch, in
    * order. A batch that fails as a whole has its `error` set; the stream goes on.
    */
-  async *indexStream(
+  indexStream(
     batches: AsyncIterable<IndexBatch> | Iterable<IndexBatch>,
     options?: CallOptions,
-  ): AsyncGenerator<IndexResult, void, undefined> {
+  ): AsyncIterableIterator<IndexResult> {
     requests.callOptions(options);
-    for await (const batch of batches) {
-      const request = requests.indexBatch(batch);
-      yield answers.index(await this.#calls.unary(method.index, request, options));
-    }
+    const indexRequests = requests.indexBatches(batches);
+    return map(this.#calls.duplex(method.indexStream, indexRequests, options), answers.index);
   }
 
   /** Removes the messages that meet all conditions, e.g. what one author wrote in a week. */
@@ -203,18 +186,29 @@ export class RecallClient implements AsyncDisposable {
     return answers.forget(await this.#calls.unary(method.forget, request, options));
   }
 
-  /** A thread's, or a whole resource's, messages by time; pages are fetched as needed. */
-  async *listMessages(
+  /**
+   * A thread's, or a whole resource's, messages by time; pages are fetched as needed. `timeoutMs`
+   * is for each page.
+   */
+  listMessages(
     resourceId: string,
     options?: ListOptions & CallOptions,
-  ): AsyncGenerator<Message, void, undefined> {
+  ): AsyncIterableIterator<Message> {
     const { request, limit } = requests.listMessages(resourceId, options);
+    return this.#messages(request, limit, options);
+  }
+
+  async *#messages(
+    request: v1.ListMessagesRequest,
+    limit: number,
+    options: CallOptions | undefined,
+  ): AsyncGenerator<Message, void, undefined> {
     let left = limit;
     do {
       const page = await this.#calls.unary(method.listMessages, request, options);
       for (const message of page.messages) {
-        if (left-- <= 0) return;
         yield messageOfWire(message);
+        if (--left <= 0) return;
       }
       request.pageToken = page.nextPageToken;
     } while (request.pageToken !== '');
@@ -236,13 +230,19 @@ export class RecallClient implements AsyncDisposable {
     return answer.messages.map(messageOfWire);
   }
 
-  /** The resource's threads, most recently active first; pages are fetched as needed. */
-  async *listThreads(
-    resourceId: string,
-    options?: CallOptions,
-  ): AsyncGenerator<ThreadInfo, void, undefined> {
+  /**
+   * The resource's threads, most recently active first; pages are fetched as needed. `timeoutMs` is
+   * for each page.
+   */
+  listThreads(resourceId: string, options?: CallOptions): AsyncIterableIterator<ThreadInfo> {
     requests.callOptions(options);
-    const request = requests.listThreads(resourceId);
+    return this.#threads(requests.listThreads(resourceId), options);
+  }
+
+  async *#threads(
+    request: v1.ListThreadsRequest,
+    options: CallOptions | undefined,
+  ): AsyncGenerator<ThreadInfo, void, undefined> {
     do {
       const page = await this.#calls.unary(method.listThreads, request, options);
       yield* page.threads.map(answers.thread);

@@ -63,9 +63,14 @@ export function settingsOf(options: ClientOptions | string | undefined): Setting
     typeof options === 'string' ? { address: options } : options,
     CLIENT,
   );
-  const fromEnvironment = process.env['SEMANTICRECALL_ADDRESS'];
-  const address = check.text(given['address'] ?? (fromEnvironment || DEFAULT_ADDRESS), 'address');
-  const token = check.text(given['token'] ?? process.env['SEMANTICRECALL_TOKEN'] ?? '', 'token');
+  const address = check.text(
+    given['address'] ?? fromEnvironment('SEMANTICRECALL_ADDRESS') ?? DEFAULT_ADDRESS,
+    'address',
+  );
+  const token = check.text(
+    given['token'] ?? fromEnvironment('SEMANTICRECALL_TOKEN') ?? '',
+    'token',
+  );
   const place = placeOf(address);
   const tls = tlsOf(given['tls']);
   checkToken(token, address, place, tls !== undefined);
@@ -82,6 +87,12 @@ export function settingsOf(options: ClientOptions | string | undefined): Setting
     failOpen: check.flag(given['failOpen'] ?? true, 'failOpen'),
     logger: loggerOf(given['logger']),
   };
+}
+
+/** A variable of the environment; an empty one is as if it were not there. */
+function fromEnvironment(name: string): string | undefined {
+  const value = process.env[name];
+  return value === '' ? undefined : value;
 }
 
 function checkToken(token: string, address: string, place: Place, encrypted: boolean): void {

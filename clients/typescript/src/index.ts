@@ -1,7 +1,7 @@
 /** Semantic recall over conversation history: the client of the SemanticRecall sidecar. */
 export * from './admin.js';
 export { RecallClient } from './client.js';
-export type { RecallSession } from './client.js';
+export { RecallSession } from './session.js';
 export {
   AlreadyExistsError,
   CancelledError,

@@ -176,7 +176,7 @@ function ranking(value: unknown): v1.Ranking {
   }
   if (given['recencyHalfLifeMs'] !== undefined) {
     const field = 'ranking.recencyHalfLifeMs';
-    made.recencyHalfLife = durationFromMs(check.milliseconds(given['recencyHalfLifeMs'], field));
+    made.recencyHalfLife = durationFromMs(check.duration(given['recencyHalfLifeMs'], field));
   }
   return made;
 }
@@ -204,10 +204,15 @@ export function index(
   return indexRequest({ ...given, resourceId, threadId, messages });
 }
 
-/** A batch of `indexStream`. */
-export function indexBatch(batch: unknown): v1.IndexRequest {
-  check.fields(batch, 'batches');
-  return indexRequest(check.options<IndexBatch>(batch, BATCH, 'batch'));
+function indexBatch(batch: unknown): v1.IndexRequest {
+  return indexRequest(check.options<IndexBatch>(check.fields(batch, 'batch'), BATCH, 'batch'));
+}
+
+/** The requests of `indexStream`, made as they are asked for. */
+export async function* indexBatches(
+  batches: unknown,
+): AsyncGenerator<v1.IndexRequest, void, undefined> {
+  for await (const batch of check.iterable(batches, 'batches')) yield indexBatch(batch);
 }
 
 function indexRequest(given: Fields): v1.IndexRequest {

@@ -95,7 +95,7 @@ export class Sidecar {
   async kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
     const child = this.#process;
     this.#process = undefined;
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    if (child?.exitCode !== null || child.signalCode !== null) return;
     const ended = once(child, 'exit');
     child.kill(signal);
     await ended;
