@@ -1,0 +1,234 @@
+/**
+ * Semantic recall as middleware of the AI SDK: `wrapLanguageModel({ model, middleware })`.
+ *
+ * Before a model call it recalls what matters to the last message of the person, and puts it beside
+ * that message as data. After a call that came to its end it indexes that message and the model's
+ * text. A turn of several steps (tools) calls the model once a step: the same is recalled each time
+ * into the prompt as it came in, so nothing nests; ids derived from the content (see `prompt.ts`)
+ * make that every message is stored once, and that none is recalled that the prompt holds already.
+ * A step that failed is not indexed; what was said in steps before it is.
+ *
+ * A model call never fails because of memory. What fails is counted, logged in one line and given to
+ * `onError`; the call goes on without it.
+ */
+import * as check from '../arguments.js';
+import { assistant, type MessageInput, type RecallOptions, user } from '../index.js';
+import * as requests from '../requests.js';
+import { heardStream, type Said, saidIn } from './answer.js';
+import { FailureReport, type RecallMiddlewareStats } from './failures.js';
+import { identityOf } from './identity.js';
+import type {
+  GeneratedAnswer,
+  ModelCall,
+  RecallAndIndex,
+  RecallMiddleware,
+  RecallMiddlewareOptions,
+  StreamedAnswer,
+  TurnIdentity,
+} from './options.js';
+import { ownedClient } from './owned-client.js';
+import {
+  MessageIds,
+  type PromptMessage,
+  readPrompt,
+  type SpokenMessage,
+  withRecalled,
+} from './prompt.js';
+
+const TIMEOUT_MS = 3_000;
+/** The server's limit. */
+const EXCLUDED_IDS_MAX = 10_000;
+
+/**
+ * Middleware that gives a model the memory of a sidecar.
+ *
+ * @throws InvalidArgumentError an option breaks its limit.
+ *
+ * ```ts
+ * const model = wrapLanguageModel({
+ *   model: openai('gpt-5'),
+ *   middleware: recallMiddleware({ address: '127.0.0.1:7650' }),
+ * });
+ * await generateText({
+ *   model,
+ *   prompt: 'What can Rex not eat?',
+ *   providerOptions: { semanticrecall: { resourceId: 'user-42', threadId: 'thread-7' } },
+ * });
+ * ```
+ */
+export function recallMiddleware(options: RecallMiddlewareOptions = {}): RecallMiddleware {
+  const { client, close } = ownedClient(options);
+  const memory = new TurnMemory(client, options);
+  // The AI SDK takes the functions out of the object: none may need `this`.
+  return {
+    specificationVersion: 'v3',
+    transformParams: ({ params }) => memory.recalledInto(params),
+    wrapGenerate: ({ doGenerate, params }) => memory.generated(doGenerate, params),
+    wrapStream: ({ doStream, params }) => memory.streamed(doStream, params),
+    get stats() {
+      return memory.stats;
+    },
+    close,
+  };
+}
+
+/** What is kept of a call between its prompt and its answer. */
+interface Turn {
+  readonly identity: TurnIdentity;
+  readonly ids: MessageIds;
+  readonly prompt: readonly PromptMessage[];
+  readonly spoken: readonly SpokenMessage[];
+  readonly lastUser: SpokenMessage | undefined;
+}
+
+/** One middleware's work: recall before a call, index after it. */
+class TurnMemory {
+  private readonly client: RecallAndIndex;
+  private readonly options: RecallMiddlewareOptions;
+  private readonly report: FailureReport;
+  private readonly timeoutMs: number;
+  private readonly looking: RecallOptions;
+  /** By the parameters that the model is called with, and gone with them. */
+  private readonly turns = new WeakMap<ModelCall, Turn>();
+
+  constructor(client: RecallAndIndex, options: RecallMiddlewareOptions) {
+    this.client = client;
+    this.options = options;
+    this.report = new FailureReport(options.logger, options.onError);
+    this.timeoutMs = check.milliseconds(options.timeoutMs ?? TIMEOUT_MS, 'timeoutMs');
+    const { topK, messageRange, threshold, scope, roles, maxTokens, ranking, timeZone } = options;
+    const { contextFormat, filter } = options;
+    this.looking = {
+      ...{ topK, messageRange, threshold, scope, roles, maxTokens, ranking, timeZone },
+      contextFormat,
+    };
+    // A mistake is said here, and not once a call.
+    requests.recall('any', 'any', { ...this.looking, filter, threadId: 'any' });
+  }
+
+  get stats(): RecallMiddlewareStats {
+    return this.report.stats;
+  }
+
+  /** The parameters with memories in their prompt. */
+  async recalledInto<P extends ModelCall>(params: P): Promise<P> {
+    const turn = await this.read(params);
+    const recalled = await this.recall(turn, params.abortSignal);
+    const prompt =
+      recalled === ''
+        ? turn.prompt
+        : withRecalled(turn.prompt, recalled, this.options.placement ?? 'beforeLastUser');
+    const transformed = { ...params, prompt };
+    this.turns.set(transformed, turn);
+    return transformed;
+  }
+
+  async generated<R extends GeneratedAnswer>(
+    doGenerate: () => PromiseLike<R>,
+    params: ModelCall,
+  ): Promise<R> {
+    const answer = await this.counted(doGenerate);
+    await this.index(params, saidIn(answer.content, answer.finishReason));
+    return answer;
+  }
+
+  async streamed<R extends StreamedAnswer>(
+    doStream: () => PromiseLike<R>,
+    params: ModelCall,
+  ): Promise<R> {
+    const answer = await this.counted(doStream);
+    return { ...answer, stream: heardStream(answer.stream, (said) => this.index(params, said)) };
+  }
+
+  private async counted<R>(call: () => PromiseLike<R>): Promise<R> {
+    try {
+      return await call();
+    } catch (error) {
+      this.report.count('unfinishedCalls');
+      throw error;
+    }
+  }
+
+  private async read(params: ModelCall): Promise<Turn> {
+    let identity: TurnIdentity = {};
+    try {
+      identity = await identityOf(params, this.options);
+    } catch (error) {
+      this.report.failed('identity', error);
+    }
+    const ids = new MessageIds(identity.threadId ?? '');
+    const { messages, spoken, lastUser } = readPrompt(params.prompt, ids);
+    return { identity, ids, prompt: messages, spoken, lastUser };
+  }
+
+  /** What matters to the last user message, as text; "" where there is nothing to say. */
+  private async recall(turn: Turn, signal: AbortSignal | undefined): Promise<string> {
+    const { resourceId, threadId, filter } = turn.identity;
+    if (resourceId === undefined) this.report.count('callsWithoutIdentity');
+    if (resourceId === undefined || turn.lastUser === undefined) return '';
+    try {
+      const result = await this.client.recall(resourceId, turn.lastUser.text, {
+        ...this.looking,
+        ...{ threadId, filter, signal, timeoutMs: this.timeoutMs },
+        excludeMessageIds: turn.spoken.slice(-EXCLUDED_IDS_MAX).map(({ id }) => id),
+      });
+      if (result.degraded === undefined) this.report.count('recalls');
+      else this.recallFailed(new Error(`the sidecar gave no answer: ${result.degraded}`));
+      return result.contextText;
+    } catch (error) {
+      // The model call ends with the same signal, and says so itself.
+      if (signal?.aborted !== true) this.recallFailed(error);
+      return '';
+    }
+  }
+
+  private recallFailed(error: unknown): void {
+    this.report.count('recallFailures');
+    this.report.failed('recall', error);
+  }
+
+  /** Stores what was said in a call. Never throws. */
+  private async index(params: ModelCall, said: Said): Promise<void> {
+    if (!said.finished || params.abortSignal?.aborted === true) {
+      this.report.count('unfinishedCalls');
+      return;
+    }
+    if (this.options.readOnly === true) return;
+    const turn = this.turns.get(params) ?? (await this.read(params));
+    const { resourceId, threadId, metadata } = turn.identity;
+    if (resourceId === undefined) return;
+    if (threadId === undefined) {
+      this.report.count('callsWithoutThread');
+      return;
+    }
+    const messages = messagesOf(turn, said.text);
+    if (messages.length === 0) return;
+    try {
+      // Not ended by the call's signal: the answer is complete, whatever its reader does now.
+      const { outcomes, rejected } = await this.client.index(resourceId, threadId, messages, {
+        ...{ metadata, wait: this.options.wait ?? 'durable', timeoutMs: this.timeoutMs },
+      });
+      const unchanged = outcomes.filter(({ status }) => status === 'unchanged').length;
+      this.report.count('unchangedMessages', unchanged);
+      this.report.count('indexedMessages', outcomes.length - unchanged - rejected.length);
+      for (const { error } of rejected) this.indexFailed(1, error);
+    } catch (error) {
+      this.indexFailed(messages.length, error);
+    }
+  }
+
+  private indexFailed(messages: number, error: unknown): void {
+    this.report.count('unindexedMessages', messages);
+    this.report.failed('index', error);
+  }
+}
+
+/** What a call adds to the thread: the person's message, and what the model said to it. */
+function messagesOf({ identity, ids, lastUser }: Turn, answer: string): MessageInput[] {
+  const messages: MessageInput[] = [];
+  if (lastUser !== undefined) {
+    messages.push(user(lastUser.text, { id: lastUser.id, author: identity.author }));
+  }
+  if (answer !== '') messages.push(assistant(answer, { id: ids.next('assistant', answer) }));
+  return messages;
+}
