@@ -18,9 +18,14 @@ import type { Batch } from './retry-queue.js';
 import { threadMetadata } from './turn.js';
 import type { MemoryWriter, SidecarCalls, WriteOptions } from './writer.js';
 
+/** Of a Mastra store, what is followed: its memory domain. */
+export interface FollowableStore {
+  getStore(name: 'memory'): Promise<MemoryStorage | undefined>;
+}
+
 /** Of a `Memory`, what is followed. */
 export interface FollowableMemory {
-  readonly storage: { getStore(name: 'memory'): Promise<MemoryStorage | undefined> };
+  readonly storage: FollowableStore;
   saveMessages?(args: { messages: MastraDBMessage[] }): Promise<unknown>;
 }
 
@@ -57,12 +62,22 @@ export class StorageFollower {
     }
   }
 
+  /** Follows a memory, a store, or a store's memory domain. */
+  async follow(
+    what: FollowableMemory | FollowableStore | MemoryStorage,
+    reporter: Reporter,
+  ): Promise<void> {
+    if ('storage' in what) return this.#followMemory(what, reporter);
+    const storage = 'getStore' in what ? await what.getStore('memory') : what;
+    if (storage !== undefined) this.#followStorage(storage, reporter);
+  }
+
   /** Follows the store behind a memory, and what is saved through the memory outside of turns. */
-  async followMemory(memory: FollowableMemory, reporter: Reporter): Promise<void> {
+  async #followMemory(memory: FollowableMemory, reporter: Reporter): Promise<void> {
     if (this.#followed.has(memory)) return;
     const storage = await memory.storage.getStore('memory');
     if (storage === undefined) return;
-    this.followStorage(storage, reporter);
+    this.#followStorage(storage, reporter);
     if (this.#followed.has(memory)) return;
     this.#followed.add(memory);
     const save = memory.saveMessages?.bind(memory);
@@ -75,8 +90,7 @@ export class StorageFollower {
     };
   }
 
-  /** Follows a store's memory domain. */
-  followStorage(storage: MemoryStorage, reporter: Reporter): void {
+  #followStorage(storage: MemoryStorage, reporter: Reporter): void {
     if (this.#followed.has(storage)) return;
     this.#followed.add(storage);
     this.#followDeletions(storage, reporter);

@@ -2,12 +2,12 @@
  * Marks around messages of this thread that were recalled from long before.
  *
  * Spliced into the list as they are, "my appointment is tomorrow" of last year reads like today's.
- * So every run of recalled messages gets a short message before it that tells its date, and what
- * follows it gets one that tells where the conversation goes on. See decision 0031.
+ * So every run of recalled messages gets a short message before it that tells its date, and one
+ * behind it, where the list goes on, that tells today's. See decision 0031.
  */
 import type { MastraDBMessage } from '@mastra/core/agent/message-list';
 
-import { lastOf, textMessage } from './messages.js';
+import { isOfUser, lastOf, textMessage } from './messages.js';
 
 /** How ids of messages begin that only the prompt of this turn has. They are never stored. */
 export const NOTE_ID_PREFIX = 'semantic-recall:';
@@ -33,10 +33,6 @@ export interface GapRules extends Place {
   readonly timeZone: string;
 }
 
-interface Run {
-  readonly items: RecalledHere[];
-}
-
 /**
  * The recalled messages, oldest first, with the marks between them, in the order in which they are
  * to be added to the list.
@@ -50,23 +46,23 @@ export function withGapMarks(
   rules: GapRules,
 ): MastraDBMessage[] {
   const clock = clockOf(rules.timeZone);
+  const today = clock.read((lastOf(present, isOfUser) ?? present.at(-1))?.createdAt ?? new Date());
   const result: MastraDBMessage[] = [];
   const runs = runsOf(recalled, present, rules, clock);
   for (const [index, run] of runs.entries()) {
-    const first = run.items[0]?.message;
-    const last = run.items.at(-1)?.message;
-    if (first === undefined || last === undefined) continue;
+    const { first, last } = run;
     const previous = lastOf(present, (message) => message.createdAt <= first.createdAt);
-    if (!isNextTo(previous, first, leading(run) < rules.before, clock)) {
-      const text = `[Recalled from earlier in this conversation: ${clock.minute(first.createdAt)}. What was said in between is left out.]`;
+    if (!isNextTo(previous, first, run.leading < rules.before, clock)) {
+      const text = `[Recalled from earlier in this conversation, ${clock.read(first.createdAt).minute}. What was said in between is left out.]`;
       result.push(note(`gap:${first.id}`, text, first.createdAt, rules));
     }
-    result.push(...run.items.map((item) => item.message));
+    result.push(...run.messages);
     const next = present.find((message) => message.createdAt > last.createdAt);
-    const nextRun = runs[index + 1]?.items[0]?.message;
-    const goesOnHere = next !== undefined && !(nextRun && nextRun.createdAt < next.createdAt);
-    if (goesOnHere && !isNextTo(next, last, trailing(run) < rules.after, clock)) {
-      const text = `[End of what was recalled. The conversation goes on: ${clock.minute(next.createdAt)}.]`;
+    const nextRun = runs[index + 1];
+    const isNextHere =
+      next !== undefined && (nextRun === undefined || nextRun.first.createdAt > next.createdAt);
+    if (isNextHere && !isNextTo(next, last, run.trailing < rules.after, clock)) {
+      const text = `[End of what was recalled. Today is ${today.weekday} ${today.day}.]`;
       result.push(note(`end:${last.id}`, text, last.createdAt, rules));
     }
   }
@@ -84,12 +80,23 @@ export function note(
   return textMessage(`${NOTE_ID_PREFIX}${name}`, 'user', text, createdAt, place);
 }
 
+/** Messages that follow one another. */
+interface Run {
+  readonly messages: readonly MastraDBMessage[];
+  readonly first: MastraDBMessage;
+  readonly last: MastraDBMessage;
+  /** Neighbours before its first hit: fewer than asked for where its window is cut. */
+  readonly leading: number;
+  /** Neighbours after its last hit. */
+  readonly trailing: number;
+}
+
 /**
- * Runs of messages that follow one another.
+ * The recalled messages as runs.
  *
- * The answer does not say what lies between two messages. Between two hits there are as many
- * neighbours as their windows hold together only if the windows do not touch for sure; fewer mean
- * that they overlap. A new day begins a new run too, and so does a message of the list in between.
+ * The answer does not say what lies between two messages. Where there are as many neighbours between
+ * two hits as both windows hold, something may lie between the windows; where there are fewer, the
+ * windows overlap. A new day begins a new run too, and so does a message of the list in between.
  */
 function runsOf(
   recalled: readonly RecalledHere[],
@@ -98,43 +105,48 @@ function runsOf(
   clock: Clock,
 ): Run[] {
   const runs: Run[] = [];
-  const breaks = breaksBetweenHits(recalled, rules);
+  const begins = beginsOfWindows(recalled, rules);
+  let open: RecalledHere[] = [];
   for (const [index, item] of recalled.entries()) {
-    const open = runs.at(-1)?.items;
-    const last = open?.at(-1)?.message;
+    const last = open.at(-1)?.message;
+    const { createdAt } = item.message;
     const continues =
       last !== undefined &&
-      !breaks.has(index) &&
-      clock.day(last.createdAt) === clock.day(item.message.createdAt) &&
-      !present.some((m) => m.createdAt > last.createdAt && m.createdAt < item.message.createdAt);
-    if (continues) open?.push(item);
-    else runs.push({ items: [item] });
+      !begins.has(index) &&
+      clock.read(last.createdAt).day === clock.read(createdAt).day &&
+      !present.some((one) => one.createdAt > last.createdAt && one.createdAt < createdAt);
+    if (!continues) {
+      runs.push(...runOf(open));
+      open = [];
+    }
+    open.push(item);
   }
-  return runs;
+  return [...runs, ...runOf(open)];
 }
 
-/** Positions at which the window of another hit begins that does not overlap the one before. */
-function breaksBetweenHits(recalled: readonly RecalledHere[], rules: GapRules): Set<number> {
-  const breaks = new Set<number>();
+function runOf(items: readonly RecalledHere[]): Run[] {
+  const messages = items.map((item) => item.message);
+  const [first, last] = [messages[0], messages.at(-1)];
+  if (first === undefined || last === undefined) return [];
+  const hits = items.map((item) => item.hit);
+  const firstHit = hits.indexOf(true);
+  const none = firstHit === -1;
+  const leading = none ? items.length : firstHit;
+  const trailing = none ? items.length : items.length - 1 - hits.lastIndexOf(true);
+  return [{ messages, first, last, leading, trailing }];
+}
+
+/** Positions at which the window of a hit begins that does not overlap the one before. */
+function beginsOfWindows(recalled: readonly RecalledHere[], rules: GapRules): Set<number> {
+  const begins = new Set<number>();
   let lastHit = -1;
   for (const [index, item] of recalled.entries()) {
     if (!item.hit) continue;
     const between = index - lastHit - 1;
-    if (lastHit >= 0 && between >= rules.before + rules.after) breaks.add(index - rules.before);
+    if (lastHit >= 0 && between >= rules.before + rules.after) begins.add(index - rules.before);
     lastHit = index;
   }
-  return breaks;
-}
-
-/** Neighbours before the first hit of a run: fewer than asked for where its thread has no more. */
-function leading(run: Run): number {
-  const first = run.items.findIndex((item) => item.hit);
-  return first === -1 ? run.items.length : first;
-}
-
-function trailing(run: Run): number {
-  const hit = lastOf(run.items, (item) => item.hit);
-  return hit === undefined ? run.items.length : run.items.length - 1 - run.items.indexOf(hit);
+  return begins;
 }
 
 /**
@@ -147,16 +159,13 @@ function isNextTo(
   isShort: boolean,
   clock: Clock,
 ): boolean {
-  return (
-    inList !== undefined && isShort && clock.day(inList.createdAt) === clock.day(end.createdAt)
-  );
+  if (inList === undefined || !isShort) return false;
+  return clock.read(inList.createdAt).day === clock.read(end.createdAt).day;
 }
 
 interface Clock {
-  /** E.g. "2024-02-01". */
-  day(date: Date): string;
-  /** E.g. "Thursday 2024-02-01 03:05 UTC". */
-  minute(date: Date): string;
+  /** E.g. "2024-02-01", "Thursday" and "Thursday 2024-02-01 03:05 UTC". */
+  read(date: Date): { readonly day: string; readonly weekday: string; readonly minute: string };
 }
 
 const clocks = new Map<string, Clock>();
@@ -177,18 +186,15 @@ function clockOf(timeZone: string): Clock {
     minute: '2-digit',
     hourCycle: 'h23',
   });
-  const read = (date: Date) => {
-    const parts = new Map(format.formatToParts(date).map((part) => [part.type, part.value]));
-    const part = (type: Intl.DateTimeFormatPartTypes) => parts.get(type) ?? '';
-    const day = `${part('year')}-${part('month')}-${part('day')}`;
-    return {
-      day,
-      minute: `${part('weekday')} ${day} ${part('hour')}:${part('minute')} ${timeZone}`,
-    };
-  };
   const clock: Clock = {
-    day: (date) => read(date).day,
-    minute: (date) => read(date).minute,
+    read: (date) => {
+      const parts = new Map(format.formatToParts(date).map((part) => [part.type, part.value]));
+      const part = (type: Intl.DateTimeFormatPartTypes) => parts.get(type) ?? '';
+      const weekday = part('weekday');
+      const day = `${part('year')}-${part('month')}-${part('day')}`;
+      const minute = `${weekday} ${day} ${part('hour')}:${part('minute')} ${timeZone}`;
+      return { day, weekday, minute };
+    },
   };
   clocks.set(timeZone, clock);
   return clock;

@@ -1,5 +1,5 @@
 /** Mastra: `SemanticRecall` over a sidecar, with only the import changed. */
-export type { FollowableMemory } from './follower.js';
+export type { FollowableMemory, FollowableStore } from './follower.js';
 export type { RecallLogger, SemanticRecallOptions } from './options.js';
 export type { InputArgs, OutputArgs } from './processor.js';
 export { SemanticRecall } from './processor.js';

@@ -4,6 +4,7 @@ import type { MemoryStorage } from '@mastra/core/storage';
 import * as check from '../arguments.js';
 import type { RecallClient } from '../client.js';
 import { InvalidArgumentError } from '../errors.js';
+import type { FollowableStore } from './follower.js';
 import type { JsonObject, MessageRange, Ranking, Scope, TlsOptions } from '../values.js';
 import { isRecord } from './json.js';
 
@@ -20,11 +21,11 @@ export interface RecallLogger {
 /** Options of {@link SemanticRecall}. All are optional; with none the sidecar is the default one. */
 export interface SemanticRecallOptions {
   /**
-   * The memory domain of a Mastra store (`await store.getStore('memory')`). Nothing is read from it
+   * A Mastra store, or its memory domain (`await store.getStore('memory')`). Nothing is read from it
    * in a turn; what is deleted, edited, cloned, moved or given other metadata through it reaches
    * the sidecar, as with `follow`.
    */
-  storage?: MemoryStorage | undefined;
+  storage?: MemoryStorage | FollowableStore | undefined;
   /** Accepted and not needed: the sidecar has the vectors. */
   vector?: unknown;
   /** Accepted and not needed: the sidecar has the model. */

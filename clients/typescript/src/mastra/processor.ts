@@ -5,7 +5,7 @@ import type { MemoryStorage } from '@mastra/core/storage';
 
 import type { RecallResult } from '../results.js';
 import type { CallOptions, JsonObject, RecallOptions } from '../values.js';
-import type { FollowableMemory } from './follower.js';
+import type { FollowableMemory, FollowableStore } from './follower.js';
 import { NOTE_ID_PREFIX, note, type RecalledHere, withGapMarks } from './gap-marks.js';
 import { type SidecarLink, linkOf } from './link.js';
 import {
@@ -73,6 +73,7 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
   readonly #reporter: Reporter;
   readonly #link: SidecarLink;
   readonly #seenAgents = new WeakSet();
+  #following: Promise<void> = Promise.resolve();
 
   /** @throws InvalidArgumentError naming an option that is unknown or not allowed. */
   constructor(options: SemanticRecallOptions = {}) {
@@ -84,7 +85,7 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
       const fields = { options: notNeeded.join(', ') };
       this.#reporter.debug('options that the sidecar makes needless', fields);
     }
-    if (options.storage !== undefined) this.follow(options.storage);
+    if (options.storage !== undefined) this.#following = this.#followOrTell(options.storage);
   }
 
   /** Counters since this processor was made. */
@@ -98,7 +99,7 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
   }
 
   /**
-   * Follows a memory, or a store's memory domain: what is deleted, edited, cloned, moved to another
+   * Follows a memory, a store, or a store's memory domain: what is deleted, edited, cloned, moved to another
    * resource or given other thread metadata through it reaches the sidecar, and so does what
    * `memory.saveMessages` saves. Following twice changes nothing. The memory of an agent that this
    * processor runs in is followed by itself, from its first turn on (`followAgentMemory`).
@@ -106,12 +107,8 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
    * A deletion or a transfer that the sidecar does not acknowledge rejects, before anything is
    * changed in the store. An edit or a change of metadata rejects after the store has it, and waits.
    */
-  follow(memory: MemoryStorage): void;
-  follow(memory: FollowableMemory): Promise<void>;
-  follow(memory: MemoryStorage | FollowableMemory): Promise<void> | undefined {
-    if ('storage' in memory) return this.#link.follower.followMemory(memory, this.#reporter);
-    this.#link.follower.followStorage(memory, this.#reporter);
-    return undefined;
+  async follow(memory: FollowableMemory | FollowableStore | MemoryStorage): Promise<void> {
+    await this.#link.follower.follow(memory, this.#reporter);
   }
 
   /** Sends what waits for the sidecar, e.g. before the process ends. Returns how much still waits. */
@@ -144,10 +141,10 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
   async processInput(args: InputArgs): Promise<MessageList> {
     const { messageList } = args;
     try {
-      const following = this.#followAgent(args);
+      this.#followAgent(args);
       const memory = this.#memoryOf(args);
       if (memory !== undefined) await this.#recall(args, memory);
-      await following;
+      await this.#following;
     } catch (error) {
       this.#reporter.failed('recallsFailed', 'could not recall', errorFields(error));
     }
@@ -157,7 +154,8 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
   /** After a turn: indexes. Always resolves to the list it was given. */
   async processOutputResult(args: OutputArgs): Promise<MessageList | MastraDBMessage[]> {
     try {
-      await this.#followAgent(args);
+      this.#followAgent(args);
+      await this.#following;
       await this.#index(args);
     } catch (error) {
       this.#reporter.failed('indexFailed', 'could not index', errorFields(error));
@@ -335,16 +333,26 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
   }
 
   /** At an agent's first turn: follows its memory. */
-  async #followAgent(args: Pick<InputArgs, 'agent' | 'requestContext'>): Promise<void> {
+  #followAgent(args: Pick<InputArgs, 'agent' | 'requestContext'>): void {
     const { agent, requestContext } = args;
     if (agent === undefined || !this.#options.followAgentMemory) return;
     if (this.#seenAgents.has(agent)) return;
     this.#seenAgents.add(agent);
+    const memory = async () =>
+      agent.getMemory(requestContext === undefined ? {} : { requestContext });
+    this.#following = Promise.all([this.#following, this.#followOrTell(memory)]).then(
+      () => undefined,
+    );
+  }
+
+  async #followOrTell(
+    what: FollowableStore | MemoryStorage | (() => Promise<FollowableMemory | undefined>),
+  ): Promise<void> {
     try {
-      const memory = await agent.getMemory(requestContext === undefined ? {} : { requestContext });
+      const memory = typeof what === 'function' ? await what() : what;
       if (memory !== undefined) await this.follow(memory);
     } catch (error) {
-      const sentence = "the agent's memory cannot be followed: deletions do not reach the sidecar";
+      const sentence = 'a memory cannot be followed: deletions do not reach the sidecar';
       this.#reporter.failed('changesNotFollowed', sentence, errorFields(error));
     }
   }
