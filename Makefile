@@ -133,6 +133,7 @@ typescript: $(VENV)/.dev model $(TYPESCRIPT)/node_modules/.ready $(NODE22)/node_
 	cd $(TYPESCRIPT) && npm run --silent lint && npm run --silent types && npm run --silent build
 	cd $(TYPESCRIPT) && npm test --silent
 	cd $(TYPESCRIPT) && npm run --silent conformance
+	cd $(BENCH_MASTRA) && $(abspath $(NODE22))/node_modules/.bin/node --test report.test.ts
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
