@@ -1,0 +1,160 @@
+/** `SemanticRecall` while its sidecar is away, and afterwards. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { after, before, beforeEach, describe, test } from 'node:test';
+
+import type { SemanticRecallOptions } from '../src/mastra/index.js';
+import { SemanticRecall } from '../src/mastra/index.js';
+import {
+  ask,
+  contextOf,
+  index,
+  KeptLog,
+  listOf,
+  memoryTexts,
+  rememberedIds,
+  said,
+} from './support/mastra.js';
+import type { Sidecar } from './support/sidecar.js';
+import { startSidecar } from './support/sidecar.js';
+
+let sidecar: Sidecar;
+let users = 0;
+let here: { resourceId: string; threadId: string };
+
+before(async () => {
+  sidecar = await startSidecar();
+});
+beforeEach(() => {
+  users += 1;
+  here = { resourceId: `user-${users}`, threadId: 'thread-1' };
+});
+after(async () => {
+  await sidecar.stop();
+});
+
+/** A processor with a client, and so a queue, of its own. */
+function processor(options: SemanticRecallOptions = {}): { recall: SemanticRecall; log: KeptLog } {
+  const log = new KeptLog();
+  const client = sidecar.client({ failOpen: false, connectTimeoutMs: 50 });
+  return {
+    recall: new SemanticRecall({ client, logger: log, timeoutMs: 10_000, ...options }),
+    log,
+  };
+}
+
+test('a turn answers without memories, what was said waits, and all of it comes back', async () => {
+  const { recall, log } = processor();
+  const before = said('user', 'My dog Rex is allergic to chicken');
+  const during = said('user', 'My cat Tom is allergic to fish');
+  await index(recall, here, [before]);
+  await sidecar.kill();
+
+  const list = await ask(recall, here, 'What can Rex not eat?');
+  assert.deepEqual(rememberedIds(list), []);
+  assert.deepEqual(memoryTexts(list), []);
+  assert.equal(recall.stats.recallsFailed, 1);
+  await index(recall, here, [during]);
+  assert.equal(recall.pendingMessages, 1);
+  assert.equal(recall.stats.indexFailed, 1);
+  assert.equal(log.lines.length, 2);
+  assert.ok(!JSON.stringify(log.lines).includes('Rex'), 'a log holds no text of messages');
+  assert.ok(!JSON.stringify(log.lines).includes('Tom'), 'a log holds no text of messages');
+
+  await sidecar.start();
+  const healed = await ask(recall, here, 'What can Tom not eat?');
+  assert.equal(recall.pendingMessages, 0);
+  assert.deepEqual(rememberedIds(healed), [before.id, during.id]);
+  assert.equal(recall.stats.messagesIndexed, 2);
+});
+
+test('down at the very first turn: the next one is as if nothing had been', async () => {
+  await sidecar.kill();
+  const { recall } = processor();
+  const fact = said('user', 'My dog Rex is allergic to chicken');
+  assert.deepEqual(rememberedIds(await ask(recall, here, 'Hello?')), []);
+  await index(recall, here, [fact]);
+  await sidecar.start();
+  assert.equal(await recall.flush(), 0);
+  assert.deepEqual(rememberedIds(await ask(recall, here, 'What can Rex not eat?')), [fact.id]);
+});
+
+test('the oldest make room where more waits than is kept, and that is told', async () => {
+  const { recall, log } = processor({ retryQueueMessagesMax: 2 });
+  await sidecar.kill();
+  await index(recall, here, [said('user', 'one'), said('user', 'two'), said('user', 'three')]);
+  await sidecar.start();
+  assert.equal(recall.pendingMessages, 2);
+  assert.equal(recall.stats.messagesDropped, 1);
+  assert.equal(log.lines.length, 2);
+  assert.equal(await recall.flush(), 0);
+  const texts = [];
+  for await (const { text } of sidecar.client().listMessages(here.resourceId)) texts.push(text);
+  assert.deepEqual(texts, ['two', 'three']);
+});
+
+describe('without a logger', () => {
+  test('a failure is a warning of the process, each kind once a minute', async () => {
+    await sidecar.kill();
+    const client = sidecar.client({ failOpen: false, connectTimeoutMs: 50 });
+    const recall = new SemanticRecall({ client });
+    const warned = once(process, 'warning');
+    await ask(recall, here, 'What can Rex not eat?');
+    await ask(recall, here, 'What can Rex not eat?');
+    await sidecar.start();
+    const [warning] = (await warned) as [Error];
+    assert.equal(warning.name, 'SemanticRecallWarning');
+    assert.match(warning.message, /without memories .*UNAVAILABLE/);
+    assert.equal(recall.stats.recallsFailed, 2);
+  });
+
+  test("Mastra's is taken once there is one", async () => {
+    await sidecar.kill();
+    const client = sidecar.client({ failOpen: false, connectTimeoutMs: 50 });
+    const recall = new SemanticRecall({ client });
+    const log = new KeptLog();
+    recall.__registerMastra({ getLogger: () => log });
+    await ask(recall, here, 'What can Rex not eat?');
+    await sidecar.start();
+    assert.equal(log.lines.length, 1);
+  });
+
+  test('one that throws does not reach the agent', async () => {
+    await sidecar.kill();
+    const client = sidecar.client({ failOpen: false, connectTimeoutMs: 50 });
+    const logger = {
+      error: () => {
+        throw new Error('the disk is full');
+      },
+    };
+    const recall = new SemanticRecall({ client, logger });
+    await ask(recall, here, 'What can Rex not eat?');
+    await sidecar.start();
+    assert.equal(recall.stats.recallsFailed, 1);
+  });
+});
+
+describe('an aborted turn', () => {
+  test('is not waited for, and goes on without memories', async () => {
+    const { recall } = processor();
+    const list = listOf(here);
+    list.add('What can Rex not eat?', 'input');
+    const returned = await recall.processInput({
+      messages: list.get.all.db(),
+      messageList: list,
+      requestContext: contextOf(here),
+      abortSignal: AbortSignal.abort(),
+    });
+    assert.equal(returned, list);
+    assert.equal(recall.stats.recallsFailed, 1);
+  });
+
+  test('what it said is skipped, or kept with a mark, whatever its signal', async () => {
+    for (const failedTurns of ['skip', 'mark'] as const) {
+      const { recall } = processor({ failedTurns });
+      await index(recall, here, [said('user', 'aborted')], 'aborted');
+      assert.equal(recall.stats.failedTurns, 1);
+      assert.equal(recall.stats.messagesIndexed, failedTurns === 'mark' ? 1 : 0);
+    }
+  });
+});
