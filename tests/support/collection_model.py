@@ -120,7 +120,10 @@ def _operator_holds(name: str, operand: Any, value: Any, beside: Mapping[str, An
 
 
 def _element_holds(operand: Mapping[str, Any], element: Any) -> bool:
-    if all(name.startswith("$") and name not in ("$and", "$or", "$nor") for name in operand):
+    inner: Any = operand
+    while isinstance(inner, dict) and inner.keys() == {"$not"}:
+        inner = inner["$not"]
+    if all(name.startswith("$") and name not in ("$and", "$or", "$nor") for name in inner):
         return _operators_hold(operand, element)
     return isinstance(element, dict) and holds(operand, element)
 
@@ -176,7 +179,7 @@ class ModelCollection:
             case Metric.COSINE:
                 found = a @ b / (math.sqrt(a @ a) * math.sqrt(b @ b))
             case Metric.EUCLIDEAN:
-                found = 1 / (1 + math.dist(a, b))
+                found = 1 / (1 + math.sqrt((a - b) @ (a - b)))
             case Metric.DOT_PRODUCT:
                 found = a @ b
         return float(np.float32(found))

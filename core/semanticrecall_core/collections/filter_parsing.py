@@ -186,8 +186,7 @@ class _Parser:
     def _element(self, operand: object, where: str, depth: int) -> Filter:
         if not isinstance(operand, Mapping):
             raise _error(where, "takes an object of operators or of conditions")
-        logical = ("$and", "$or", "$nor")
-        if operand and all(name.startswith("$") and name not in logical for name in operand):
+        if _is_of_operators(operand):
             return self._operators((), operand, where, depth + 1)
         return Every((IsObject(), self.conditions(operand, where, depth + 1)))
 
@@ -213,6 +212,18 @@ class _Parser:
         elif scalar_key(value) is None:
             raise _error(where, "is no value that JSON has")
         return value
+
+
+def _is_of_operators(operand: object) -> bool:
+    """Whether an object says something of a value itself, and not of the fields in it."""
+    if not isinstance(operand, Mapping) or not operand:
+        return False
+    return all(
+        _is_of_operators(inner)
+        if name == "$not"
+        else name.startswith("$") and name not in ("$and", "$or", "$nor")
+        for name, inner in operand.items()
+    )
 
 
 def _every(parts: list[Filter]) -> Filter:
