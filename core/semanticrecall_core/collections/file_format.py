@@ -123,11 +123,14 @@ class CollectionsFile:
             os.fchmod(fd, 0o600)  # SQLite gives its log the same
         finally:
             os.close(fd)
+        has_log = _has_content(Path(f"{self.path}-wal"))
         connection = self._connected()
         try:
             # Who is refused leaves a log as it is.
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(has_log))
             _check_marks(connection)
+            if self.key is None and connection.pragma("page_count"):
+                _require_checksums(connection)
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             connection.pragma("page_size", PAGE_BYTES)
             if self.key is None:
@@ -142,8 +145,6 @@ class CollectionsFile:
             if connection.execute("SELECT count(*) FROM sqlite_schema").get == 0:
                 _make(connection)
                 _sync_folder(self.path.parent)
-            if self.key is None and not checksum_layer.has_checksums(connection):
-                raise CorruptDataError("the head of collections.db is damaged", reason=PAGE_DAMAGED)
             return connection
         except BaseException:
             connection.close()
@@ -196,6 +197,19 @@ def _check_marks(connection: apsw.Connection) -> None:
         raise FailedPreconditionError(
             "collections.db is not a file of this program; move it away", reason="FOREIGN_DATABASE"
         )
+
+
+def _require_checksums(connection: apsw.Connection) -> None:
+    """Every file of ours has them; one bit in its head could turn them off."""
+    if not checksum_layer.has_checksums(connection):
+        raise CorruptDataError("the head of collections.db is damaged", reason=PAGE_DAMAGED)
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _make(connection: apsw.Connection) -> None:
