@@ -4,3 +4,10 @@ export type { RecallLogger, SemanticRecallOptions } from './options.js';
 export type { InputArgs, OutputArgs } from './processor.js';
 export { SemanticRecall } from './processor.js';
 export type { RecallStats } from './reporter.js';
+export { SemanticRecallVector } from './vector.js';
+export type {
+  SemanticRecallIndexParams,
+  SemanticRecallQueryParams,
+  SemanticRecallVectorFilter,
+  SemanticRecallVectorOptions,
+} from './vector.js';
