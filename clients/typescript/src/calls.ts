@@ -18,11 +18,13 @@ import {
   SemanticRecallError,
   UnavailableError,
   noConnection,
+  tooLate,
   unreachable,
 } from './errors.js';
 import { RecallFlow, StreamEnded } from './flow.js';
 import { Transport } from './transport.js';
 import type { Limits } from './transport.js';
+import { Turns } from './turns.js';
 import * as v1 from './v1/index.js';
 import type { CallOptions } from './values.js';
 
@@ -35,6 +37,11 @@ const PROBE_MS = 500;
 const ATTEMPTS_MAX = 4;
 const BACKOFF_FIRST_MS = 100;
 const BACKOFF_MOST_MS = 1_000;
+/**
+ * Recalls that a client has under way: half of what a server takes by default. It would refuse more
+ * than it takes (QUEUE_FULL), although they would be done in moments.
+ */
+const RECALLS_MAX = 128;
 /** The shared stream of recalls ends when nobody has asked for so long: see `RecallFlow`. */
 const IDLE_MS = 200;
 
@@ -104,6 +111,7 @@ export class Calls {
   readonly settings: Settings;
   readonly #transport: Transport;
   readonly #shared: RecallFlow;
+  readonly #turns = new Turns(RECALLS_MAX);
   readonly #budget = new RetryBudget();
   #awaySince = -Infinity;
   #probe: Promise<boolean> | undefined;
@@ -128,6 +136,20 @@ export class Calls {
     flow = this.#shared,
   ): Promise<v1.RecallResponse> {
     const deadline = this.#deadline(options, this.settings.timeoutMs);
+    const late = () => tooLate(this.settings.address);
+    await this.#turns.take(deadline.limits(), late);
+    try {
+      return await this.#recall(request, deadline, flow);
+    } finally {
+      this.#turns.give();
+    }
+  }
+
+  async #recall(
+    request: v1.RecallRequest,
+    deadline: Deadline,
+    flow: RecallFlow,
+  ): Promise<v1.RecallResponse> {
     await this.#connected(deadline);
     if (flow.takes(request, deadline.limits())) {
       try {
