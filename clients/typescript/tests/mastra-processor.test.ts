@@ -116,6 +116,54 @@ describe('a turn', () => {
   });
 });
 
+describe('where text of other threads goes', () => {
+  test('beforeLastUser: right before the question, in no system message', async () => {
+    const there = place('thread-old');
+    const { recall } = processor({ placement: 'beforeLastUser' });
+    await index(recall, there, [said('user', 'My dog Rex is allergic to chicken')]);
+    const history = [
+      said('user', 'Hello', { id: 'h1', createdAt: new Date(1_000) }),
+      said('assistant', 'Hello!', { id: 'h2', createdAt: new Date(2_000) }),
+    ];
+    const question = said('user', 'What can Rex not eat?', { id: 'q' });
+    const list = await ask(recall, { ...there, threadId: 'thread-new' }, question, history);
+    assert.deepEqual(memoryTexts(list), []);
+    const messages = list.get.all.db();
+    assert.deepEqual(
+      messages.map((message) => message.id),
+      ['h1', 'h2', 'semantic-recall:other-threads', 'q'],
+    );
+    assert.match(messages[2]?.content.content ?? '', /Rex is allergic to chicken/);
+    assert.deepEqual(
+      list.drainUnsavedMessages().map((message) => message.id),
+      ['q'],
+      'the note is never stored',
+    );
+  });
+
+  test('mastra: byte for byte the text of the original, and no marks of gaps', async () => {
+    const there = place('thread-old');
+    const { recall } = processor({ contextFormat: 'mastra' });
+    const createdAt = new Date('2024-02-01T03:05:00Z');
+    await index(recall, there, [said('user', 'Rex is allergic to chicken', { createdAt })]);
+    const here = { ...there, threadId: 'thread-new' };
+    const own = said('user', 'Rex likes fish', { id: 'own', createdAt: new Date(1_000) });
+    await index(recall, here, [own]);
+    const list = await ask(recall, here, said('user', 'What does Rex eat?', { id: 'q' }));
+    assert.deepEqual(memoryTexts(list), [
+      'The following messages were remembered from a different conversation:\n' +
+        '<remembered_from_other_conversation>\n' +
+        '\nthe following messages are from 2024, Feb, 1\n' +
+        'Message from previous conversation at 3:05 AM: User: Rex is allergic to chicken\n' +
+        '<end_remembered_from_other_conversation>',
+    ]);
+    assert.deepEqual(
+      list.get.all.db().map((message) => message.id),
+      ['own', 'q'],
+    );
+  });
+});
+
 describe('the query', () => {
   test('white space, an image alone, no user message: no recall', async () => {
     const here = place();

@@ -62,18 +62,19 @@ export class RetryQueue {
     return pushedOut;
   }
 
-  /** What waits, oldest first, as batches of one thread and one metadata each. It stays. */
-  batches(): Batch[] {
-    const batches: (Batch & { messages: IndexableMessage[] })[] = [];
-    for (const entry of this.#entries.values()) {
-      const { resourceId, threadId, metadata, message } = entry;
-      const open = batches.at(-1);
+  /** The oldest that wait, as long as they are of one thread and one metadata. They stay. */
+  oldest(): Batch | undefined {
+    let batch: (Batch & { messages: IndexableMessage[] }) | undefined;
+    for (const { resourceId, threadId, metadata, message } of this.#entries.values()) {
+      batch ??= { resourceId, threadId, metadata, messages: [] };
       const fits =
-        open?.resourceId === resourceId && open.threadId === threadId && open.metadata === metadata;
-      if (fits) open.messages.push(message);
-      else batches.push({ resourceId, threadId, metadata, messages: [message] });
+        batch.resourceId === resourceId &&
+        batch.threadId === threadId &&
+        batch.metadata === metadata;
+      if (!fits) break;
+      batch.messages.push(message);
     }
-    return batches;
+    return batch;
   }
 
   /** Takes out what was sent, unless a later one has taken its place meanwhile. */

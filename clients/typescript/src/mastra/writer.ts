@@ -76,13 +76,13 @@ export class MemoryWriter {
         return false;
       }
     }
-    let isWhole = true;
+    let isDone = true;
     for (const request of requestsOf(batch)) {
-      const done = isWhole && (await this.#send(request, options));
-      if (!done && isWhole) isWhole = false;
-      else if (!done) this.#keep(request, options.reporter);
+      // After one that waits, the others do: they are newer.
+      if (isDone) isDone = await this.#send(request, options);
+      else this.#keep(request, options.reporter);
     }
-    return isWhole;
+    return isDone;
   }
 
   /** Sends what waits, oldest first, until one call fails. Never rejects. */
@@ -106,22 +106,19 @@ export class MemoryWriter {
   }
 
   async #flushAll(options: WriteOptions): Promise<void> {
-    for (const batch of this.#queue.batches()) {
-      for (const request of requestsOf(batch)) {
-        if (!(await this.#send(request, options))) return;
-      }
+    // Asked anew for each call: what is discarded meanwhile must not be sent any more.
+    for (let batch = this.#queue.oldest(); batch !== undefined; batch = this.#queue.oldest()) {
+      const [request] = requestsOf(batch);
+      if (request === undefined || !(await this.#send(request, options))) return;
     }
   }
 
   /** One call. False: its messages wait; true: they are acknowledged or given up. */
   async #send(batch: Batch, options: WriteOptions): Promise<boolean> {
     const { reporter, ...callOptions } = options;
-    const call = this.#client.index(
-      batch.resourceId,
-      batch.threadId,
-      batch.messages.map((message) => message.input),
-      { ...callOptions, metadata: batch.metadata },
-    );
+    const { resourceId, threadId, metadata } = batch;
+    const inputs = batch.messages.map((message) => message.input);
+    const call = this.#client.index(resourceId, threadId, inputs, { ...callOptions, metadata });
     this.#underWay.add(call);
     try {
       const result = await call;
