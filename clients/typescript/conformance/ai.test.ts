@@ -56,11 +56,11 @@ async function stored(resourceId: string): Promise<string[]> {
 
 /** What the middleware put into the prompt of a call. */
 function recalledBy(model: MockLanguageModelV4, call: number): string {
-  const texts = (model.doGenerateCalls[call] ?? model.doStreamCalls[call])?.prompt.flatMap(
-    ({ content }) =>
-      typeof content === 'string'
-        ? []
-        : content.filter((part) => part.providerOptions?.['semanticrecall']?.['recalled'] === true),
+  const calls = [...model.doGenerateCalls, ...model.doStreamCalls];
+  const texts = calls[call]?.prompt.flatMap(({ content }) =>
+    typeof content === 'string'
+      ? []
+      : content.filter((part) => part.providerOptions?.['semanticrecall']?.['recalled'] === true),
   );
   return (texts ?? []).map((part) => (part.type === 'text' ? part.text : '')).join('');
 }
@@ -86,12 +86,14 @@ test('a fact said in one thread is there in another', async () => {
   ]);
   assert.deepEqual(middleware.stats, {
     recalls: 2,
-    recallFailures: 0,
-    indexedMessages: 4,
-    unchangedMessages: 0,
-    unindexedMessages: 0,
-    unfinishedCalls: 0,
-    callsWithoutIdentity: 0,
+    recallsEmpty: 1,
+    recallsFailed: 0,
+    messagesIndexed: 4,
+    messagesRejected: 0,
+    messagesNotIndexed: 0,
+    textsCut: 0,
+    failedCalls: 0,
+    callsWithoutResource: 0,
     callsWithoutThread: 0,
   });
 });
@@ -178,8 +180,7 @@ test('a turn with tools: every step has the memories once, every message is stor
     const [first, second] = [recalledBy(scripted, 0), recalledBy(scripted, 1)];
     assert.ok(first.includes(FACT));
     assert.equal(second, first);
-    assert.equal(middleware.stats.indexedMessages, 3);
-    assert.equal(middleware.stats.unchangedMessages, 1);
+    assert.equal(middleware.stats.messagesIndexed, 4);
     const thread = (await stored(user)).filter((line) => line.startsWith(mode));
     assert.deepEqual(thread, [
       `${mode} user: ${settings.prompt}`,
@@ -232,12 +233,33 @@ test('two users never see each other’s', async () => {
   ]);
 });
 
+test('turns of many users at once do not mix', async () => {
+  const users = Array.from({ length: 6 }, stranger);
+  const middleware = recallMiddleware({ client, wait: 'searchable' });
+  const turns = users.map(async (user, index) => {
+    const scripted = scriptedModel({ text: `Noted ${index}.` }, { text: `Answer ${index}.` });
+    const model = remembering(scripted, middleware);
+    await generateText({ model, prompt: `My secret word is w${index}.`, ...as(user, 'a') });
+    await streamText({ model, prompt: 'What is my secret word?', ...as(user, 'b') }).text;
+    return recalledBy(scripted, 1) + recalledBy(scripted, 0);
+  });
+  for (const [index, recalled] of (await Promise.all(turns)).entries()) {
+    assert.deepEqual(recalled.match(/secret word is w\d+/gu), [`secret word is w${index}`]);
+    assert.deepEqual(await stored(users[index] ?? ''), [
+      `a user: My secret word is w${index}.`,
+      `a assistant: Noted ${index}.`,
+      'b user: What is my secret word?',
+      `b assistant: Answer ${index}.`,
+    ]);
+  }
+});
+
 test('a call without an identity has no memory', async () => {
   const scripted = scriptedModel({ text: 'Hello.' });
   const middleware = recallMiddleware({ client });
   await generateText({ model: remembering(scripted, middleware), prompt: FACT });
   assert.deepEqual(saidTo(scripted.doGenerateCalls[0]), [`user: ${FACT}`]);
-  assert.equal(middleware.stats.callsWithoutIdentity, 1);
+  assert.equal(middleware.stats.callsWithoutResource, 1);
 });
 
 test('a turn whose model fails is not indexed, and fails as without middleware', async () => {
@@ -248,7 +270,7 @@ test('a turn whose model fails is not indexed, and fails as without middleware',
   const turn = generateText({ model, prompt: FACT, maxRetries: 0, ...as(user, 'monday') });
   await assert.rejects(turn, (error) => error === failure);
   assert.deepEqual(await stored(user), []);
-  assert.equal(middleware.stats.unfinishedCalls, 1);
+  assert.equal(middleware.stats.failedCalls, 1);
 });
 
 test('a streamed turn that is aborted is not indexed', async () => {
@@ -265,7 +287,7 @@ test('a streamed turn that is aborted is not indexed', async () => {
   }
   assert.equal(types.at(-1), 'abort');
   assert.deepEqual(await stored(user), []);
-  assert.equal(middleware.stats.unfinishedCalls, 1);
+  assert.equal(middleware.stats.failedCalls, 1);
 });
 
 test('a turn that is aborted while it recalls ends as aborted, without a failure of memory', async () => {
@@ -295,7 +317,7 @@ test('a turn that is aborted while it recalls ends as aborted, without a failure
   });
   await assert.rejects(turn, (error) => error === reason);
   assert.equal(passed?.aborted, true);
-  assert.equal(middleware.stats.recallFailures, 0);
+  assert.equal(middleware.stats.recallsFailed, 0);
 });
 
 test('without a sidecar a turn answers as without memory, and says so', async () => {
@@ -311,8 +333,8 @@ test('without a sidecar a turn answers as without memory, and says so', async ()
   assert.equal((await generateText({ model, prompt: FACT, ...who })).text, 'Hello.');
   assert.equal(await streamText({ model, prompt: FACT, ...who }).text, 'Hello again.');
   assert.deepEqual(saidTo(scripted.doGenerateCalls[0]), [`user: ${FACT}`]);
-  assert.equal(middleware.stats.recallFailures, 2);
-  assert.equal(middleware.stats.unindexedMessages, 4);
+  assert.equal(middleware.stats.recallsFailed, 2);
+  assert.equal(middleware.stats.messagesNotIndexed, 4);
   assert.equal(lines.length, 4);
   await middleware.close();
 });
@@ -373,4 +395,28 @@ test('a tool without a sidecar says that nothing is known, and the turn goes on'
   assert.equal(text, 'I cannot look now.');
   const last = steps[0]?.content.at(-1);
   assert.ok(last?.type === 'tool-error' && String(last.error).includes('cannot be reached'));
+});
+
+test('a sidecar that ends within a turn: the turn answers, and is stored when it is sent again', async () => {
+  const user = stranger();
+  const own = sidecar.client({ connectTimeoutMs: 100 });
+  const retries: (() => Promise<void>)[] = [];
+  const middleware = recallMiddleware({
+    client: own,
+    logger: { warn: () => undefined },
+    onError: ({ retry }) => retries.push(retry ?? assert.fail('nothing to retry')),
+  });
+  const mock = new MockLanguageModelV4({
+    doStream: async () => {
+      await sidecar.kill();
+      return await scriptedModel({ text: 'Noted.' }).doStream({ prompt: [] });
+    },
+  });
+  const model = remembering(mock, middleware);
+  assert.equal(await streamText({ model, prompt: FACT, ...as(user, 'monday') }).text, 'Noted.');
+  assert.equal(middleware.stats.messagesNotIndexed, 2);
+  assert.equal(retries.length, 1);
+  await sidecar.start();
+  for (const retry of [...retries, ...retries]) await retry();
+  assert.deepEqual(await stored(user), [`monday user: ${FACT}`, 'monday assistant: Noted.']);
 });

@@ -6,7 +6,7 @@ import type {
   LanguageModelV4Middleware,
 } from '@ai-sdk/provider';
 import { recallMiddleware } from '../src/ai/middleware.js';
-import type { ModelCall } from '../src/ai/options.js';
+import type { GeneratedAnswer, ModelCall } from '../src/ai/options.js';
 import type { PromptMessage } from '../src/ai/prompt.js';
 import { InvalidArgumentError, RecallResult, UnavailableError } from '../src/index.js';
 import { asks, FACT, generated, IDS, MARK, QUESTION, quiet, says } from './support/ai-calls.js';
@@ -113,19 +113,18 @@ test('an answer is indexed with the message it answers, under the ids of later t
       options: { metadata: { project: 'A' }, wait: 'durable', timeoutMs: 3000 },
     },
   ]);
-  assert.equal(middleware.stats.indexedMessages, 2);
+  assert.equal(middleware.stats.messagesIndexed, 2);
 });
 
 test('equal messages of a thread have ids of their own', async () => {
   const memory = new FakeMemory();
   const { middleware } = quiet(memory);
-  const params = asks(says('user', QUESTION), says('assistant', 'No  fowl.'));
+  const params = asks(says('user', QUESTION), says('assistant', 'No fowl.'));
   await middleware.transformParams({ params });
   await middleware.wrapGenerate({ doGenerate: generated('No fowl.'), params });
   const [first, fowl, second] = memory.recalls[0]?.options?.excludeMessageIds ?? [];
   assert.equal(first, IDS.question);
   assert.equal(second, `${IDS.question}-1`);
-  // White space of another amount makes no other message.
   assert.deepEqual(
     memory.indexes[0]?.messages.map(({ id }) => id),
     [`${IDS.question}-1`, `${String(fowl)}-1`],
@@ -213,8 +212,15 @@ test('text longer than the server takes is cut between characters', async () => 
   const { middleware } = quiet(memory);
   // 4 bytes each, with one byte in front: the limit of 262,144 lies inside a character.
   const text = `a${'𝄞'.repeat(65_536)}`;
-  await middleware.transformParams({ params: { prompt: [says('user', text)] } });
+  const params = { prompt: [says('user', text)] };
+  await middleware.transformParams({ params });
   assert.equal(memory.recalls[0]?.query, `a${'𝄞'.repeat(65_535)}`);
+  await middleware.wrapGenerate({ doGenerate: generated(text), params });
+  assert.deepEqual(
+    memory.indexes[0]?.messages.map((message) => message.text?.length),
+    [131_071, 131_071],
+  );
+  assert.equal(middleware.stats.textsCut, 2);
 });
 
 test('a call that fails is passed on and not indexed', async () => {
@@ -230,7 +236,7 @@ test('a call that fails is passed on and not indexed', async () => {
     await middleware.wrapGenerate({ doGenerate: generated('Half', reason), params });
   }
   assert.deepEqual(memory.indexes, []);
-  assert.equal(middleware.stats.unfinishedCalls, 4);
+  assert.equal(middleware.stats.failedCalls, 4);
 });
 
 test('an aborted call is not indexed, and that its recall ended is no failure', async () => {
@@ -246,7 +252,7 @@ test('an aborted call is not indexed, and that its recall ended is no failure', 
   assert.deepEqual(transformed.prompt, params.prompt);
   await middleware.wrapGenerate({ doGenerate: generated('Late.'), params: transformed });
   assert.deepEqual([memory.indexes, failures], [[], []]);
-  assert.equal(middleware.stats.unfinishedCalls, 1);
+  assert.equal(middleware.stats.failedCalls, 1);
 });
 
 test('without a sidecar the call goes on, and the failure is logged, told and counted', async () => {
@@ -263,16 +269,49 @@ test('without a sidecar the call goes on, and the failure is logged, told and co
   assert.deepEqual(params.prompt, asks().prompt);
   const answer = await middleware.wrapGenerate({ doGenerate: generated('Hm.'), params });
   assert.equal(answer.content[0]?.text, 'Hm.');
-  assert.deepEqual(failures, [
-    { operation: 'recall', error: down },
-    { operation: 'index', error: down },
-  ]);
+  assert.deepEqual(
+    failures.map(({ operation, error }) => ({ operation, error })),
+    [
+      { operation: 'recall', error: down },
+      { operation: 'index', error: down },
+    ],
+  );
   assert.deepEqual(lines, [
-    'semantic recall: nothing could be recalled; the call goes on without memories (UNREACHABLE)',
-    'semantic recall: the turn could not be indexed (UNREACHABLE)',
+    '[SemanticRecall] nothing could be recalled; the call goes on without memories (UNREACHABLE)',
+    '[SemanticRecall] the turn could not be indexed (UNREACHABLE)',
   ]);
-  const { recalls, recallFailures, indexedMessages, unindexedMessages } = middleware.stats;
-  assert.deepEqual([recalls, recallFailures, indexedMessages, unindexedMessages], [0, 1, 0, 2]);
+  const { recalls, recallsFailed, messagesIndexed, messagesNotIndexed } = middleware.stats;
+  assert.deepEqual([recalls, recallsFailed, messagesIndexed, messagesNotIndexed], [1, 1, 0, 2]);
+});
+
+test('a turn that was not indexed can be sent again, under its ids and with its time', async () => {
+  const memory = new FakeMemory();
+  const { middleware, failures } = quiet(memory, { metadata: { project: 'A' } });
+  const indexed = memory.outcome;
+  const down = new UnavailableError('no sidecar', { reason: 'UNREACHABLE' });
+  memory.outcome = () => {
+    throw down;
+  };
+  const from = Date.now();
+  const params = await middleware.transformParams({ params: asks() });
+  await middleware.wrapGenerate({ doGenerate: generated('Hm.'), params });
+  const to = Date.now();
+  const retry = failures[0]?.retry;
+  assert.ok(retry);
+  await assert.rejects(retry(), (error) => error === down);
+  memory.outcome = indexed;
+  await retry();
+  const [first, , last] = memory.indexes;
+  assert.equal(memory.indexes.length, 3);
+  assert.deepEqual(last?.options, first?.options);
+  assert.deepEqual(
+    last?.messages.map(({ id, role, text }) => ({ id, role, text })),
+    first?.messages.map(({ id, role, text }) => ({ id, role, text })),
+  );
+  for (const { createTime } of last?.messages ?? []) {
+    const time = createTime?.getTime() ?? 0;
+    assert.ok(time >= from && time <= to);
+  }
 });
 
 test('a client that fails open does not hide that it failed', async () => {
@@ -280,8 +319,10 @@ test('a client that fails open does not hide that it failed', async () => {
   memory.answer = () => new RecallResult({ degraded: 'QUEUE_FULL' });
   const { middleware, failures } = quiet(memory);
   await middleware.transformParams({ params: asks() });
-  assert.equal(failures[0]?.error.message, 'the sidecar gave no answer: QUEUE_FULL');
-  assert.equal(middleware.stats.recallFailures, 1);
+  const error = failures[0]?.error;
+  assert.ok(error instanceof UnavailableError);
+  assert.equal(error.reason, 'QUEUE_FULL');
+  assert.equal(middleware.stats.recallsFailed, 1);
 });
 
 test('a rejected message is told of, and the others count', async () => {
@@ -294,9 +335,12 @@ test('a rejected message is told of, and the others count', async () => {
   const { middleware, failures } = quiet(memory);
   const params = await middleware.transformParams({ params: asks() });
   await middleware.wrapGenerate({ doGenerate: generated('Hm.'), params });
-  assert.deepEqual(failures, [{ operation: 'index', error }]);
-  const { indexedMessages, unchangedMessages, unindexedMessages } = middleware.stats;
-  assert.deepEqual([indexedMessages, unchangedMessages, unindexedMessages], [0, 1, 1]);
+  assert.deepEqual(
+    failures.map((failure) => failure.error),
+    [error],
+  );
+  const { messagesIndexed, messagesRejected } = middleware.stats;
+  assert.deepEqual([messagesIndexed, messagesRejected], [1, 1]);
 });
 
 test('a logger and a listener that throw end nothing', async () => {
@@ -307,7 +351,40 @@ test('a logger and a listener that throw end nothing', async () => {
   memory.answer = broken;
   const { middleware } = quiet(memory, { logger: { warn: broken }, onError: broken });
   await middleware.transformParams({ params: asks() });
-  assert.equal(middleware.stats.recallFailures, 1);
+  assert.equal(middleware.stats.recallsFailed, 1);
+});
+
+test('a prompt and an answer that are not as they should be end nothing', async () => {
+  const memory = new FakeMemory().saying('<memories/>');
+  const { middleware, failures } = quiet(memory);
+  const broken = JSON.parse('{"prompt":[{"role":"user"}]}') as ModelCall;
+  assert.equal(await middleware.transformParams({ params: broken }), broken);
+  const empty = JSON.parse('{"finishReason":"stop"}') as GeneratedAnswer;
+  const doGenerate = () => Promise.resolve(empty);
+  assert.equal(await middleware.wrapGenerate({ doGenerate, params: asks() }), empty);
+  assert.deepEqual(
+    failures.map(({ operation }) => operation),
+    ['recall', 'index'],
+  );
+});
+
+test('calls that do not say whose turn it is are counted, and told of once', async () => {
+  const memory = new FakeMemory();
+  const nobody = quiet(memory, { resourceId: undefined });
+  const threadless = quiet(memory, { threadId: undefined });
+  for (const { middleware } of [nobody, nobody, threadless, threadless]) {
+    const params = await middleware.transformParams({ params: asks() });
+    await middleware.wrapGenerate({ doGenerate: generated('Hm.'), params });
+  }
+  assert.deepEqual(nobody.lines, [
+    '[SemanticRecall] a call names no resourceId: it has no memory; said once',
+  ]);
+  assert.deepEqual(threadless.lines, [
+    '[SemanticRecall] a call names no threadId: it is not indexed; said once',
+  ]);
+  assert.equal(nobody.middleware.stats.callsWithoutResource, 2);
+  assert.equal(threadless.middleware.stats.callsWithoutThread, 2);
+  assert.deepEqual([memory.recalls.length, memory.indexes.length], [2, 0]);
 });
 
 test('readOnly recalls and indexes nothing', async () => {
@@ -356,7 +433,7 @@ test('a call that names its user wrongly gets nobody else’s memory', async () 
     assert.deepEqual([memory.recalls, memory.indexes], [[], []]);
     assert.equal(failures[0]?.operation, 'identity');
     assert.ok(failures[0].error instanceof InvalidArgumentError);
-    assert.equal(middleware.stats.callsWithoutIdentity, 1);
+    assert.equal(middleware.stats.callsWithoutResource, 1);
   }
 });
 
@@ -374,7 +451,7 @@ test('resolve says whose turn it is, and nothing is added to that', async () => 
   await middleware.wrapGenerate({ doGenerate: generated('Hm.'), params: transformed });
   assert.deepEqual(asked, [params]);
   assert.deepEqual([memory.recalls, memory.indexes], [[], []]);
-  assert.equal(middleware.stats.callsWithoutIdentity, 1);
+  assert.equal(middleware.stats.callsWithoutResource, 1);
 });
 
 test('an option that breaks its limit is refused at once', () => {

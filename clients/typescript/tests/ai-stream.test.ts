@@ -61,7 +61,7 @@ test('a stream that breaks off, fails or has no end is not indexed', async () =>
   await reader.cancel('enough');
   assert.equal(source.cancelled(), 'enough');
   assert.equal(memory.indexes.length, 0);
-  assert.equal(middleware.stats.unfinishedCalls, 4);
+  assert.equal(middleware.stats.failedCalls, 4);
 });
 
 test('a reader who leaves after the last part does not lose the turn', async () => {

@@ -1,5 +1,6 @@
 /** What the middleware reads of a model's answer: its text, and whether it came to its end. */
-import { joinedText, TEXT_BYTES_MAX, textOfPart } from './prompt.js';
+import { TEXT_BYTES_MAX } from '../mastra/messages.js';
+import { joinedText, type JoinedText, textOfPart } from './prompt.js';
 
 /** Why an answer ended: a word in AI SDK 5, the word and the provider's own since. */
 export type FinishReason = string | { readonly unified: string };
@@ -16,10 +17,8 @@ export interface StreamPart {
   readonly finishReason?: unknown;
 }
 
-/** What a model's answer says. */
-export interface Said {
-  /** Its text, one block a line; "" where there is none (a call of a tool alone). */
-  readonly text: string;
+/** What a model's answer says: its text, one block a line. */
+export interface Said extends JoinedText {
   /** It came to its end: no error, and not broken off. */
   readonly finished: boolean;
 }
@@ -29,7 +28,7 @@ export function saidIn(
   content: readonly { readonly type: string; readonly text?: unknown }[],
   finishReason: FinishReason,
 ): Said {
-  return { text: joinedText(content.flatMap(textOfPart)), finished: !isError(finishReason) };
+  return { ...joinedText(content.flatMap(textOfPart)), finished: !isError(finishReason) };
 }
 
 /**
@@ -67,8 +66,11 @@ export function heardStream<P extends StreamPart>(
         }
       },
       async cancel(reason) {
-        await reader.cancel(reason);
-        await tell(listener.said());
+        try {
+          await reader.cancel(reason);
+        } finally {
+          await tell(listener.said());
+        }
       },
     },
     // Nothing is read before it is asked for.
@@ -76,9 +78,9 @@ export function heardStream<P extends StreamPart>(
   );
 }
 
-const BROKEN: Said = { text: '', finished: false };
+const BROKEN: Said = { text: '', cut: false, finished: false };
 
-/** Adds up what a stream says; holds at most so much text as is indexed. */
+/** Adds up what a stream says; holds little more text than is indexed. */
 class Listener {
   private readonly blocks = new Map<unknown, string>();
   private units = 0;
@@ -87,7 +89,7 @@ class Listener {
 
   hear(part: StreamPart): void {
     if (part.type === 'text-delta' && typeof part.delta === 'string') {
-      if (this.units >= TEXT_BYTES_MAX) return;
+      if (this.units > TEXT_BYTES_MAX) return;
       this.units += part.delta.length;
       this.blocks.set(part.id, (this.blocks.get(part.id) ?? '') + part.delta);
     } else if (part.type === 'finish') {
@@ -99,7 +101,7 @@ class Listener {
 
   said(): Said {
     const finished = this.finish !== undefined && !this.failed && !isError(this.finish);
-    return { text: joinedText([...this.blocks.values()]), finished };
+    return { ...joinedText([...this.blocks.values()]), finished };
   }
 }
 

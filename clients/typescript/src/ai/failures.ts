@@ -1,23 +1,27 @@
 /** Counts what was done, and makes known what failed: a line in the log, a call, a number. */
 import type { Logger } from '../index.js';
-import { SemanticRecallError } from '../index.js';
+import { errorFields } from '../mastra/reporter.js';
 
 /** What has been done and what has failed since the middleware was made. */
 export interface RecallMiddlewareStats {
-  /** Recalls that were answered, with or without memories. */
+  /** Recalls that were asked for. */
   recalls: number;
-  /** Recalls that were not answered: the call went on without memories. */
-  recallFailures: number;
-  /** Messages stored, new or in place of an older text. */
-  indexedMessages: number;
-  /** Messages that were stored already. */
-  unchangedMessages: number;
-  /** Messages that could not be stored. */
-  unindexedMessages: number;
+  /** Of those: nothing was found. */
+  recallsEmpty: number;
+  /** Of those: the sidecar gave no answer, or refused. The call went on without memories. */
+  recallsFailed: number;
+  /** Messages that the sidecar acknowledged; one that is sent with each step counts each time. */
+  messagesIndexed: number;
+  /** Messages that the sidecar refused. */
+  messagesRejected: number;
+  /** Messages of calls to index that failed; see {@link MemoryFailure.retry}. */
+  messagesNotIndexed: number;
+  /** Messages above 262,144 bytes: the rest is neither stored nor searched. */
+  textsCut: number;
   /** Model calls that failed, were aborted or broke off: nothing of them was indexed. */
-  unfinishedCalls: number;
-  /** Model calls that named no resource, or none that makes sense: they had no memory. */
-  callsWithoutIdentity: number;
+  failedCalls: number;
+  /** Model calls without memory: they named no resource, or not as it should be. */
+  callsWithoutResource: number;
   /** Model calls that named no thread: what they said was not indexed. */
   callsWithoutThread: number;
 }
@@ -28,6 +32,11 @@ export interface MemoryFailure {
   readonly operation: 'identity' | 'recall' | 'index';
   /** Why. Holds no text of a message. */
   readonly error: Error;
+  /**
+   * For "index": sends the messages once more, with the time they were said at. It may be called
+   * later, and more than once: their ids make that they are stored once. Rejects as `index` does.
+   */
+  readonly retry?: (() => Promise<void>) | undefined;
 }
 
 const CONSEQUENCES: Readonly<Record<MemoryFailure['operation'], string>> = {
@@ -42,12 +51,14 @@ export class FailureReport {
   private readonly onError: ((failure: MemoryFailure) => void) | undefined;
   private readonly counts: RecallMiddlewareStats = {
     recalls: 0,
-    recallFailures: 0,
-    indexedMessages: 0,
-    unchangedMessages: 0,
-    unindexedMessages: 0,
-    unfinishedCalls: 0,
-    callsWithoutIdentity: 0,
+    recallsEmpty: 0,
+    recallsFailed: 0,
+    messagesIndexed: 0,
+    messagesRejected: 0,
+    messagesNotIndexed: 0,
+    textsCut: 0,
+    failedCalls: 0,
+    callsWithoutResource: 0,
     callsWithoutThread: 0,
   };
 
@@ -66,15 +77,34 @@ export class FailureReport {
     this.counts[name] += by;
   }
 
-  /** Makes a failure known. Never throws. */
-  failed(operation: MemoryFailure['operation'], thrown: unknown): void {
-    const error = thrown instanceof Error ? thrown : new Error(String(thrown));
-    const reason = error instanceof SemanticRecallError ? error.reason : error.name;
-    const message = `semantic recall: ${CONSEQUENCES[operation]} (${reason})`;
+  /** Counts a call that does not say something; the first one of its kind is logged. */
+  lacking(
+    name: 'callsWithoutResource' | 'callsWithoutThread',
+    field: string,
+    consequence: string,
+  ): void {
+    this.count(name);
+    if (this.counts[name] > 1) return;
+    const message = `[SemanticRecall] a call names no ${field}: ${consequence}; said once`;
     attempt(() => {
-      this.logger.warn(message, { operation, reason, error: error.message });
+      this.logger.warn(message, { field });
     });
-    attempt(() => this.onError?.({ operation, error }));
+  }
+
+  /** Makes a failure known. Never throws. */
+  failed(
+    operation: MemoryFailure['operation'],
+    thrown: unknown,
+    retry?: () => Promise<void>,
+  ): void {
+    const error = thrown instanceof Error ? thrown : new Error(String(thrown));
+    const fields = errorFields(error);
+    const reason = String(fields['reason'] ?? fields['error']);
+    const message = `[SemanticRecall] ${CONSEQUENCES[operation]} (${reason})`;
+    attempt(() => {
+      this.logger.warn(message, { operation, ...fields });
+    });
+    attempt(() => this.onError?.({ operation, error, retry }));
   }
 }
 

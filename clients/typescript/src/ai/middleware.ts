@@ -12,7 +12,8 @@
  * `onError`; the call goes on without it.
  */
 import * as check from '../arguments.js';
-import { assistant, type MessageInput, type RecallOptions, user } from '../index.js';
+import { assistant, UnavailableError, user } from '../index.js';
+import type { JsonObject, MessageInput, RecallOptions } from '../index.js';
 import * as requests from '../requests.js';
 import { heardStream, type Said, saidIn } from './answer.js';
 import { FailureReport, type RecallMiddlewareStats } from './failures.js';
@@ -112,15 +113,19 @@ class TurnMemory {
 
   /** The parameters with memories in their prompt. */
   async recalledInto<P extends ModelCall>(params: P): Promise<P> {
-    const turn = await this.read(params);
-    const recalled = await this.recall(turn, params.abortSignal);
-    const prompt =
-      recalled === ''
-        ? turn.prompt
-        : withRecalled(turn.prompt, recalled, this.options.placement ?? 'beforeLastUser');
-    const transformed = { ...params, prompt };
-    this.turns.set(transformed, turn);
-    return transformed;
+    try {
+      const turn = await this.read(params);
+      const recalled = await this.recall(turn, params.abortSignal);
+      const { placement = 'beforeLastUser' } = this.options;
+      const prompt = recalled === '' ? turn.prompt : withRecalled(turn.prompt, recalled, placement);
+      const transformed = { ...params, prompt };
+      this.turns.set(transformed, turn);
+      return transformed;
+    } catch (error) {
+      // A prompt that is not as the SDK's types say.
+      this.report.failed('recall', error);
+      return params;
+    }
   }
 
   async generated<R extends GeneratedAnswer>(
@@ -128,7 +133,7 @@ class TurnMemory {
     params: ModelCall,
   ): Promise<R> {
     const answer = await this.counted(doGenerate);
-    await this.index(params, saidIn(answer.content, answer.finishReason));
+    await this.index(params, () => saidIn(answer.content, answer.finishReason));
     return answer;
   }
 
@@ -137,14 +142,17 @@ class TurnMemory {
     params: ModelCall,
   ): Promise<R> {
     const answer = await this.counted(doStream);
-    return { ...answer, stream: heardStream(answer.stream, (said) => this.index(params, said)) };
+    return {
+      ...answer,
+      stream: heardStream(answer.stream, (said) => this.index(params, () => said)),
+    };
   }
 
   private async counted<R>(call: () => PromiseLike<R>): Promise<R> {
     try {
       return await call();
     } catch (error) {
-      this.report.count('unfinishedCalls');
+      this.report.count('failedCalls');
       throw error;
     }
   }
@@ -164,63 +172,88 @@ class TurnMemory {
   /** What matters to the last user message, as text; "" where there is nothing to say. */
   private async recall(turn: Turn, signal: AbortSignal | undefined): Promise<string> {
     const { resourceId, threadId, filter } = turn.identity;
-    if (resourceId === undefined) this.report.count('callsWithoutIdentity');
-    if (resourceId === undefined || turn.lastUser === undefined) return '';
+    if (resourceId === undefined) {
+      this.report.lacking('callsWithoutResource', 'resourceId', 'it has no memory');
+      return '';
+    }
+    if (turn.lastUser === undefined) return '';
+    this.report.count('recalls');
     try {
       const result = await this.client.recall(resourceId, turn.lastUser.text, {
         ...this.looking,
         ...{ threadId, filter, signal, timeoutMs: this.timeoutMs },
         excludeMessageIds: turn.spoken.slice(-EXCLUDED_IDS_MAX).map(({ id }) => id),
       });
-      if (result.degraded === undefined) this.report.count('recalls');
-      else this.recallFailed(new Error(`the sidecar gave no answer: ${result.degraded}`));
+      if (result.degraded !== undefined) throw noAnswer(result.degraded);
+      if (result.messages.length === 0) this.report.count('recallsEmpty');
       return result.contextText;
     } catch (error) {
       // The model call ends with the same signal, and says so itself.
-      if (signal?.aborted !== true) this.recallFailed(error);
+      if (signal?.aborted !== true) {
+        this.report.count('recallsFailed');
+        this.report.failed('recall', error);
+      }
       return '';
     }
   }
 
-  private recallFailed(error: unknown): void {
-    this.report.count('recallFailures');
-    this.report.failed('recall', error);
+  /** Stores what was said in a call. Never throws. */
+  private async index(params: ModelCall, listen: () => Said): Promise<void> {
+    try {
+      const said = listen();
+      if (!said.finished || params.abortSignal?.aborted === true) {
+        this.report.count('failedCalls');
+      } else if (this.options.readOnly !== true) {
+        await this.indexTurn(this.turns.get(params) ?? (await this.read(params)), said);
+      }
+    } catch (error) {
+      // A prompt or an answer that is not as the SDK's types say.
+      this.report.failed('index', error);
+    }
   }
 
-  /** Stores what was said in a call. Never throws. */
-  private async index(params: ModelCall, said: Said): Promise<void> {
-    if (!said.finished || params.abortSignal?.aborted === true) {
-      this.report.count('unfinishedCalls');
-      return;
-    }
-    if (this.options.readOnly === true) return;
-    const turn = this.turns.get(params) ?? (await this.read(params));
+  private async indexTurn(turn: Turn, said: Said): Promise<void> {
     const { resourceId, threadId, metadata } = turn.identity;
     if (resourceId === undefined) return;
     if (threadId === undefined) {
-      this.report.count('callsWithoutThread');
+      this.report.lacking('callsWithoutThread', 'threadId', 'it is not indexed');
       return;
     }
     const messages = messagesOf(turn, said.text);
     if (messages.length === 0) return;
-    try {
-      // Not ended by the call's signal: the answer is complete, whatever its reader does now.
-      const { outcomes, rejected } = await this.client.index(resourceId, threadId, messages, {
-        ...{ metadata, wait: this.options.wait ?? 'durable', timeoutMs: this.timeoutMs },
-      });
-      const unchanged = outcomes.filter(({ status }) => status === 'unchanged').length;
-      this.report.count('unchangedMessages', unchanged);
-      this.report.count('indexedMessages', outcomes.length - unchanged - rejected.length);
-      for (const { error } of rejected) this.indexFailed(1, error);
-    } catch (error) {
-      this.indexFailed(messages.length, error);
-    }
+    this.report.count('textsCut', Number(said.cut) + Number(turn.lastUser?.cut === true));
+    await this.store(resourceId, threadId, messages, metadata);
   }
 
-  private indexFailed(messages: number, error: unknown): void {
-    this.report.count('unindexedMessages', messages);
-    this.report.failed('index', error);
+  private async store(
+    resourceId: string,
+    threadId: string,
+    messages: readonly MessageInput[],
+    metadata: JsonObject | undefined,
+  ): Promise<void> {
+    const saidAt = new Date();
+    // Not ended by the call's signal: the answer is complete, whatever its reader does now.
+    const { wait = 'durable' } = this.options;
+    const callOptions = { metadata, wait, timeoutMs: this.timeoutMs };
+    const again = async (): Promise<void> => {
+      const dated = messages.map((message) => ({ ...message, createTime: saidAt }));
+      (await this.client.index(resourceId, threadId, dated, callOptions)).throwIfRejected();
+    };
+    try {
+      const { rejected } = await this.client.index(resourceId, threadId, messages, callOptions);
+      this.report.count('messagesIndexed', messages.length - rejected.length);
+      this.report.count('messagesRejected', rejected.length);
+      for (const { error } of rejected) this.report.failed('index', error);
+    } catch (error) {
+      this.report.count('messagesNotIndexed', messages.length);
+      this.report.failed('index', error, again);
+    }
   }
+}
+
+/** What a client that fails open kept to itself. */
+function noAnswer(reason: string): UnavailableError {
+  return new UnavailableError('the sidecar gave no answer', { reason, retryable: true });
 }
 
 /** What a call adds to the thread: the person's message, and what the model said to it. */

@@ -64,7 +64,10 @@ export interface RecallMiddlewareOptions extends TurnIdentity, LookingOptions {
    * too.
    */
   resolve?: ((call: ModelCall) => TurnIdentity | PromiseLike<TurnIdentity>) | undefined;
-  /** How recalled text is written. Default "default": dated, escaped, fenced as data. */
+  /**
+   * How recalled text is written. "default": dated, escaped, fenced as data. "mastra": as Mastra
+   * writes it, unescaped, and only messages of other threads.
+   */
   contextFormat?: 'default' | 'mastra' | undefined;
   /**
    * Where it goes. "beforeLastUser" (default): a part of its own in the last user message, before

@@ -1,6 +1,9 @@
 /** Adapters take a client, or an address: then they make a client, and close what they made. */
 import { InvalidArgumentError, RecallClient } from '../index.js';
 
+/** Milliseconds of a call that may go by while nothing answers at the address. */
+const CONNECT_TIMEOUT_MS = 1_000;
+
 /** Which connection an adapter uses. */
 export interface Connection<C> {
   /** The client to use. It stays yours: close it yourself. */
@@ -30,6 +33,12 @@ export function ownedClient<C>({ client, address }: Connection<C>): OwnedClient<
       'it belongs to the client; give one of them, not both',
     );
   }
-  const made = new RecallClient({ address, failOpen: false });
+  const made = new RecallClient({
+    address,
+    connectTimeoutMs: CONNECT_TIMEOUT_MS,
+    // The adapter decides what a failure means, and tells it: once.
+    failOpen: false,
+    logger: { warn: () => undefined },
+  });
   return { client: made, close: () => made.close() };
 }

@@ -5,8 +5,8 @@
  * 6 and 7) have in common, so that one middleware fits all of them and none is imported.
  *
  * A prompt of the AI SDK carries no message ids. The id of a message is therefore derived from what
- * it is: `ai-` and a SHA-256 of thread, role, text (runs of white space count as one space) and how
- * many equal messages of that role came before it in the prompt. The same id is used to index a
+ * it is: `ai-` and a SHA-256 of thread, role and text, and how many equal messages of that role came
+ * before it in the prompt. The same id is used to index a
  * message and, in later turns, to keep it from being recalled into a prompt that holds it already.
  * So history may be trimmed at its beginning without a message changing its id; only where equal
  * messages are trimmed away ("yes", "yes") does a later one take the id of an earlier one, and is
@@ -15,12 +15,10 @@
  */
 import { createHash } from 'node:crypto';
 import { isRecord } from '../mastra/json.js';
+import { cutToBytes, TEXT_BYTES_MAX } from '../mastra/messages.js';
 
 /** Where the middleware reads its options of one call, and how it marks what it has put in. */
 export const PROVIDER_KEY = 'semanticrecall';
-
-/** Longest text that is searched for or indexed, in UTF-8 bytes: the server's default limit. */
-export const TEXT_BYTES_MAX = 262_144;
 
 /** Options by provider, as messages, parts and calls carry them. */
 export type ProviderOptions = Readonly<Record<string, unknown>>;
@@ -44,14 +42,20 @@ export type PromptMessage = (
 /** Where recalled text goes: before the last user message's own text, or as a system message. */
 export type Placement = 'beforeLastUser' | 'system';
 
+/** Some text, and whether it is all of it. */
+export interface JoinedText {
+  /** "" where nothing was said. */
+  readonly text: string;
+  /** It was longer than the server takes: the rest is left out. */
+  readonly cut: boolean;
+}
+
 /** A message of the person or of the model that has text. */
-export interface SpokenMessage {
+export interface SpokenMessage extends JoinedText {
   /** See the top of this module. */
   readonly id: string;
   /** Who said it. */
   readonly role: 'user' | 'assistant';
-  /** Its text parts, one a line. */
-  readonly text: string;
 }
 
 /** What the middleware needs to know of a prompt. */
@@ -72,16 +76,11 @@ export function ownOptions(options: ProviderOptions | undefined): ProviderOption
   return isRecord(own) ? own : {};
 }
 
-/** Texts as one: one a line, cut to {@link TEXT_BYTES_MAX}. */
-export function joinedText(texts: readonly string[]): string {
-  const text = texts.filter((each) => each.trim() !== '').join('\n');
-  // A UTF-16 unit is at most 3 bytes of UTF-8.
-  if (text.length * 3 <= TEXT_BYTES_MAX) return text;
-  const bytes = Buffer.from(text);
-  if (bytes.length <= TEXT_BYTES_MAX) return text;
-  let end = TEXT_BYTES_MAX;
-  while (((bytes[end] ?? 0) & 0xc0) === 0x80) end -= 1;
-  return bytes.toString('utf8', 0, end);
+/** Text parts as one text, one a line, cut to what the server takes. */
+export function joinedText(texts: readonly string[]): JoinedText {
+  const whole = texts.filter((each) => each.trim() !== '').join('\n');
+  const text = cutToBytes(whole, TEXT_BYTES_MAX);
+  return { text, cut: text.length < whole.length };
 }
 
 /** Gives every message of one prompt, and then the model's answer, its id. */
@@ -95,8 +94,8 @@ export class MessageIds {
 
   /** The id of the next message that says `text`. */
   next(role: 'user' | 'assistant', text: string): string {
-    const said = JSON.stringify([this.threadId, role, text.replace(/\s+/gu, ' ').trim()]);
-    const hash = createHash('sha256').update(said).digest('base64url');
+    const whose = JSON.stringify([this.threadId, role]);
+    const hash = createHash('sha256').update(whose).update(text.trim()).digest('base64url');
     const earlier = this.seen.get(hash) ?? 0;
     this.seen.set(hash, earlier + 1);
     return earlier === 0 ? `ai-${hash}` : `ai-${hash}-${earlier.toString()}`;
@@ -114,11 +113,11 @@ export function readPrompt<M extends PromptMessage>(
   for (const message of messages) {
     if (message.role === 'user') lastUser = undefined;
     if (message.role !== 'user' && message.role !== 'assistant') continue;
-    const text = joinedText(message.content.flatMap(textOfPart));
+    const { text, cut } = joinedText(message.content.flatMap(textOfPart));
     if (text === '') continue;
     const { messageId } = ownOptions(message.providerOptions);
     const id = typeof messageId === 'string' ? messageId : ids.next(message.role, text);
-    const said = { id, role: message.role, text };
+    const said = { id, role: message.role, text, cut };
     spoken.push(said);
     if (message.role === 'user') lastUser = said;
   }

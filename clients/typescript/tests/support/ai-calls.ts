@@ -6,11 +6,11 @@ import type { ModelCall } from '../../src/ai/options.js';
 import type { PromptMessage } from '../../src/ai/prompt.js';
 import type { FakeMemory } from './fake-memory.js';
 
-// SHA-256 of the JSON text ["t1",role,text] in base64url, computed with Python's hashlib.
+// SHA-256 of the JSON text ["t1",role] and the message's text, in base64url: by Python's hashlib.
 export const IDS = {
-  fact: 'ai-Lt45LxlAWLbkJduYWfBMv-cBpJD9E_qob_fljgI2JtY',
-  noted: 'ai-B5CLjzIm1mzg2TlZFzr-0sM_-sx7Ku1wRmVFLu8KsZE',
-  question: 'ai-Iqjm50hiXfO9mIPF_-cSbRTZ91JeOJu7qwKVFxSWDZA',
+  fact: 'ai-zKo3umwU5Lb4tbAE7P4rUpnFqZMKTSrO-FYZsrfo_gk',
+  noted: 'ai-ZHejCHNcwDRCPm_9Bh8OU1zg3zJGQx-kObkPdksEYe8',
+  question: 'ai-l9KHEes3i4r5b5dGXL6BLCP5QLw-oo1MCG0n8PeIQ1k',
 };
 export const FACT = 'Rex is allergic to chicken';
 export const QUESTION = 'What can Rex not eat?';
