@@ -53,7 +53,7 @@ PAGE_BYTES: Final = 8192
 PAGE_DAMAGED: Final = "PAGE_DAMAGED"
 """Reason of the CorruptDataError for a damaged page: others may well be sound."""
 
-_BUSY_TIMEOUT_MS = 2_000
+BUSY_TIMEOUT_MS = 2_000
 _LOG_PAGES = 1_000  # 8 MB, then it is copied into the file
 _LOG_BYTES_MAX = 16 << 20
 _CACHE_KIB = 8 << 10
@@ -170,7 +170,7 @@ class CollectionsFile:
         try:
             if self.key is not None:
                 pages.unlock(connection, self.key)
-            connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
             connection.pragma("trusted_schema", "OFF")
             connection.pragma("cell_size_check", "ON")
             connection.pragma("mmap_size", 0)  # a truncated map would kill the process

@@ -32,12 +32,20 @@ from ..types.errors import (
 )
 from ..types.values import CallBudget
 from . import changing
-from .file_format import PAGE_DAMAGED, CollectionsFile, collection_checksum, is_sound_vector
+from .file_format import (
+    BUSY_TIMEOUT_MS,
+    PAGE_DAMAGED,
+    CollectionsFile,
+    collection_checksum,
+    is_sound_vector,
+)
 from .loaded import LoadedCollection, StoredVector
 
 READERS_MAX: Final = 4
 _WAIT_S: Final = 0.1
 _RETRY_S: Final = 0.02
+_EMPTY_WAIT_MS: Final = 50
+_STEPS_BETWEEN_CHECKS: Final = 2_000  # of SQLite's machine
 _ROWS_BETWEEN_CHECKS: Final = 1_000
 _WRITTEN_ANEW_TIMES: Final = 2
 _COLLECTION_COLUMNS: Final = (
@@ -96,7 +104,10 @@ class CollectionStorage:
 
     @contextmanager
     def read(self, budget: CallBudget | None = None) -> Generator[apsw.Connection]:
-        """One read transaction: every statement inside sees the same state."""
+        """One read transaction: every statement inside sees the same state.
+
+        `budget`: when it is over, the statement that runs is broken off.
+        """
         while not self._places.acquire(timeout=_WAIT_S):
             if budget is not None:
                 budget.check()
@@ -107,7 +118,10 @@ class CollectionStorage:
                 connection = self._idle.pop() if self._idle else self._file.open_reader()
                 try:
                     connection.execute("BEGIN")
+                    if budget is not None:
+                        _break_off_after(connection, budget)
                     yield connection
+                    connection.set_progress_handler(None)
                     connection.execute("ROLLBACK")
                 except BaseException:
                     connection.close(True)
@@ -303,10 +317,14 @@ class CollectionStorage:
             removed, erased = row
             if removed > erased:
                 self._write_anew()
-            self._empty_log(budget)
-            if removed > erased:
-                # Not before: whoever dies on the way does it once more.
-                self._writer.execute("UPDATE file SET erased = ?", (removed,))
+        waits = threading.Event()
+        while not self._empty_log(budget):
+            budget.check()  # a reader is in the way; others write meanwhile
+            waits.wait(_RETRY_S)
+        if removed > erased:
+            # Not before: whoever dies on the way does it once more.
+            with self.change(budget) as connection:
+                connection.execute("UPDATE file SET erased = max(erased, ?)", (removed,))
 
     def _remove_dropped(self) -> bool:
         """Remove some rows of a collection that was removed; whether there may be more."""
@@ -323,18 +341,21 @@ class CollectionStorage:
             self._trusted = False
             raise
 
-    def _empty_log(self, budget: CallBudget) -> None:
-        waits = threading.Event()
-        while True:
+    def _empty_log(self, budget: CallBudget) -> bool:
+        """Copy the log into the file and cut it to nothing; False where a reader is in the way."""
+        with self._alone(budget), self._translated():
+            self._make_usable()
+            self._writer.set_busy_timeout(_EMPTY_WAIT_MS)
             try:
                 self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                return
             except (apsw.BusyError, apsw.LockedError):
-                budget.check()  # a collection is being read
-                waits.wait(_RETRY_S)
+                return False
             except apsw.IOError:
                 self._trusted = False
                 raise
+            finally:
+                self._writer.set_busy_timeout(BUSY_TIMEOUT_MS)
+        return True
 
     # ---- state ----
 
@@ -375,6 +396,16 @@ class CollectionStorage:
                 self.damaged += 1
                 _log.error("collections_damaged", reason=meaning.reason)
             raise meaning from error
+
+
+def _break_off_after(connection: apsw.Connection, budget: CallBudget) -> None:
+    """From now on statements raise what `budget.check` raises, soon after it does."""
+
+    def is_over() -> bool:
+        budget.check()
+        return False
+
+    connection.set_progress_handler(is_over, _STEPS_BETWEEN_CHECKS)
 
 
 def sound_collection(row: tuple[object, ...]) -> CollectionRow | None:

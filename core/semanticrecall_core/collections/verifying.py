@@ -29,7 +29,7 @@ def findings(
     Each collection is read in a transaction of its own, so that nothing waits for the whole.
     """
     if resource_id is None:
-        yield from _of_file(storage)
+        yield from _of_file(storage, budget)
     try:
         with storage.read(budget) as connection:
             rows, damaged = storage.sound_and_damaged(connection, resource_id)
@@ -44,9 +44,9 @@ def findings(
         yield from _of_collection(storage, row, budget)
 
 
-def _of_file(storage: CollectionStorage) -> Iterator[Finding]:
+def _of_file(storage: CollectionStorage, budget: CallBudget) -> Iterator[Finding]:
     try:
-        with storage.read() as connection:
+        with storage.read(budget) as connection:
             said = connection.execute(f"PRAGMA integrity_check({_DAMAGES_MAX})").fetchall()
             orphans = _orphans(connection)
     except CorruptDataError as error:
