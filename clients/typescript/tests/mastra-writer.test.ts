@@ -1,0 +1,220 @@
+/** What a process writes to one sidecar, in which order, and what becomes of what it refuses. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+
+import type { MessageInput } from '../src/index.js';
+import {
+  IndexResult,
+  InvalidArgumentError,
+  RecallClient,
+  ResourceExhaustedError,
+  UnavailableError,
+} from '../src/index.js';
+import { toIndexable } from '../src/mastra/messages.js';
+import { Reporter } from '../src/mastra/reporter.js';
+import type { Batch } from '../src/mastra/retry-queue.js';
+import { QUEUE_BYTES_MAX, RetryQueue } from '../src/mastra/retry-queue.js';
+import { MemoryWriter } from '../src/mastra/writer.js';
+import { KeptLog, said } from './support/mastra.js';
+
+/** A client without a sidecar: what `index` is given is kept, and `answer` decides. */
+class FakeClient extends RecallClient {
+  readonly calls: string[] = [];
+  answer: (ids: string[]) => Promise<void> = () => Promise.resolve();
+
+  override async index(
+    resourceId: string,
+    threadId: string,
+    messages: readonly MessageInput[],
+  ): Promise<IndexResult> {
+    const ids = messages.map((message) => message.id ?? '');
+    this.calls.push(`${resourceId}/${threadId}: ${ids.join(' ')}`);
+    await this.answer(ids);
+    const outcomes = ids.map((messageId) => ({
+      messageId,
+      status: messageId.startsWith('bad') ? ('rejected' as const) : ('indexed' as const),
+      error: undefined,
+    }));
+    const info = { embeddingsComputed: 0, embeddingsCached: 0, durableUs: 0, totalUs: 0 };
+    return new IndexResult({ outcomes, readToken: '', info });
+  }
+}
+
+function batch(ids: string, threadId = 't', text = 'x'): Batch {
+  const messages = ids.split(' ').map((id) => {
+    const indexable = toIndexable(said('user', text, { id }));
+    assert.ok(indexable !== undefined);
+    return indexable;
+  });
+  return { resourceId: 'r', threadId, metadata: {}, messages };
+}
+
+function writing(): {
+  client: FakeClient;
+  writer: MemoryWriter;
+  log: KeptLog;
+  reporter: Reporter;
+  write: (batch: Batch) => Promise<boolean>;
+  flush: () => Promise<void>;
+} {
+  const client = new FakeClient();
+  const writer = new MemoryWriter(client, 100);
+  const log = new KeptLog();
+  const reporter = new Reporter(log);
+  const options = { wait: 'durable', reporter } as const;
+  return {
+    client,
+    writer,
+    log,
+    reporter,
+    write: (one) => writer.write(one, options),
+    flush: () => writer.flush(options),
+  };
+}
+
+const away = () => Promise.reject(new UnavailableError('away', { retryable: true }));
+const here = () => Promise.resolve();
+
+describe('the writer', () => {
+  test('all of a turn is one call', async () => {
+    const { client, write } = writing();
+    assert.equal(await write(batch('a b c d e f')), true);
+    assert.deepEqual(client.calls, ['r/t: a b c d e f']);
+  });
+
+  test('what waits goes first, and the newest of a message is what stays', async () => {
+    const { client, writer, write } = writing();
+    client.answer = away;
+    assert.equal(await write(batch('a b')), false);
+    assert.equal(await write(batch('b c')), false);
+    assert.equal(writer.pendingMessages, 3);
+    client.answer = here;
+    client.calls.length = 0;
+    assert.equal(await write(batch('d', 'u')), true);
+    assert.deepEqual(client.calls, ['r/t: a', 'r/t: b c', 'r/u: d']);
+    assert.equal(writer.pendingMessages, 0);
+  });
+
+  test('while it is away, one call a turn tries', async () => {
+    const { client, write } = writing();
+    client.answer = away;
+    await write(batch('a'));
+    await write(batch('b'));
+    assert.deepEqual(client.calls, ['r/t: a', 'r/t: a']);
+  });
+
+  test('a full queue, a lost deadline, an abort: it waits', async () => {
+    for (const error of [
+      new ResourceExhaustedError('full', { retryable: true }),
+      new DOMException('aborted', 'AbortError'),
+    ]) {
+      const { client, writer, write, log } = writing();
+      client.answer = () => Promise.reject(error);
+      assert.equal(await write(batch('a')), false);
+      assert.equal(writer.pendingMessages, 1);
+      assert.equal(log.lines.length, 1);
+    }
+  });
+
+  test('a request that can never succeed is given up, and told', async () => {
+    const { client, writer, write, reporter, log } = writing();
+    client.answer = () => Promise.reject(InvalidArgumentError.of('thread_id', 'is too long'));
+    assert.equal(await write(batch('a b')), true);
+    assert.equal(writer.pendingMessages, 0);
+    assert.equal(reporter.counts.messagesDropped, 2);
+    assert.equal(reporter.counts.indexFailed, 1);
+    assert.equal(log.lines.length, 1);
+  });
+
+  test('a refused message is told by its id, the others are indexed', async () => {
+    const { write, reporter, log } = writing();
+    await write(batch('a bad b'));
+    assert.equal(reporter.counts.messagesIndexed, 2);
+    assert.equal(reporter.counts.messagesRejected, 1);
+    assert.match(JSON.stringify(log.lines), /"messageId":"bad"/);
+  });
+
+  test('what is discarded while waiting messages are sent is not sent any more', async () => {
+    const { client, writer, write, flush } = writing();
+    client.answer = away;
+    await write(batch('a', 't'));
+    await write(batch('b', 'u'));
+    client.calls.length = 0;
+    let release = (): void => undefined;
+    client.answer = () =>
+      new Promise((resolve) => {
+        release = resolve;
+      });
+    const flushing = flush();
+    const discarding = writer.discard('r', { threadId: 'u' });
+    release();
+    client.answer = here;
+    await discarding;
+    await flushing;
+    assert.deepEqual(client.calls, ['r/t: a']);
+    assert.equal(writer.pendingMessages, 0);
+  });
+
+  test('discarding waits for the call under way, and for what it puts back', async () => {
+    const { client, writer, write } = writing();
+    let fail = (): void => undefined;
+    client.answer = () =>
+      new Promise((_, reject) => {
+        fail = () => {
+          reject(new UnavailableError('away', { retryable: true }));
+        };
+      });
+    const turn = write(batch('a'));
+    const discarding = writer.discard('r', { ids: ['a'] });
+    fail();
+    await Promise.all([turn, discarding]);
+    assert.equal(writer.pendingMessages, 0);
+  });
+
+  test('1,000 messages or 4 MiB are one request', async () => {
+    const { client, write } = writing();
+    await write(batch(Array.from({ length: 1_001 }, (_, index) => `m${index}`).join(' ')));
+    assert.deepEqual(
+      client.calls.map((call) => call.split(' ').length - 1),
+      [1_000, 1],
+    );
+    client.calls.length = 0;
+    // Text and payload of each count some 900 kB.
+    await write(batch('a b c d e f', 't', 'x'.repeat(225_000)));
+    assert.deepEqual(client.calls, ['r/t: a b c d', 'r/t: e f']);
+  });
+});
+
+describe('the queue', () => {
+  test('holds so many messages, and pushes out the oldest', () => {
+    const queue = new RetryQueue(2);
+    assert.equal(queue.add(batch('a b c')), 1);
+    assert.deepEqual(
+      queue.oldest()?.messages.map((message) => message.input.id),
+      ['b', 'c'],
+    );
+  });
+
+  test('holds 16 MiB', () => {
+    const queue = new RetryQueue(100_000);
+    const large = batch('a', 't', 'x'.repeat(200_000));
+    const bytes = large.messages[0]?.bytes ?? 0;
+    const fits = Math.floor(QUEUE_BYTES_MAX / bytes);
+    let pushedOut = 0;
+    for (let index = 0; index <= fits; index += 1) {
+      pushedOut += queue.add(batch(`m${index}`, 't', 'x'.repeat(200_000)));
+    }
+    assert.ok(fits > 10);
+    assert.equal(pushedOut, 1);
+    assert.equal(queue.size, fits);
+  });
+
+  test('ids of two resources are two messages', () => {
+    const queue = new RetryQueue(10);
+    queue.add(batch('a'));
+    queue.add({ ...batch('a'), resourceId: 's' });
+    assert.equal(queue.size, 2);
+    queue.discard('s', { ids: ['a'] });
+    assert.equal(queue.oldest()?.resourceId, 'r');
+  });
+});
