@@ -12,6 +12,8 @@ import { isOfUser, lastOf, textMessage } from './messages.js';
 /** How ids of messages begin that only the prompt of this turn has. They are never stored. */
 export const NOTE_ID_PREFIX = 'semantic-recall:';
 
+const LEFT_OUT = 'What was said in between is left out.';
+
 /** One recalled message of this thread. */
 export interface RecalledHere {
   readonly message: MastraDBMessage;
@@ -53,7 +55,9 @@ export function withGapMarks(
     const { first, last } = run;
     const previous = lastOf(present, (message) => message.createdAt <= first.createdAt);
     if (!isNextTo(previous, first, run.leading < rules.before, clock)) {
-      const text = `[Recalled from earlier in this conversation, ${clock.read(first.createdAt).minute}. What was said in between is left out.]`;
+      const { weekday, day, time } = clock.read(first.createdAt);
+      const when = `${weekday} ${day} ${time} ${rules.timeZone}`;
+      const text = `[Recalled from earlier in this conversation, ${when}. ${LEFT_OUT}]`;
       result.push(note(`gap:${first.id}`, text, first.createdAt, rules));
     }
     result.push(...run.messages);
@@ -113,7 +117,7 @@ function runsOf(
     const continues =
       last !== undefined &&
       !begins.has(index) &&
-      clock.read(last.createdAt).day === clock.read(createdAt).day &&
+      clock.isSameDay(last.createdAt, createdAt) &&
       !present.some((one) => one.createdAt > last.createdAt && one.createdAt < createdAt);
     if (!continues) {
       runs.push(...runOf(open));
@@ -159,21 +163,49 @@ function isNextTo(
   isShort: boolean,
   clock: Clock,
 ): boolean {
-  if (inList === undefined || !isShort) return false;
-  return clock.read(inList.createdAt).day === clock.read(end.createdAt).day;
+  return inList !== undefined && isShort && clock.isSameDay(inList.createdAt, end.createdAt);
+}
+
+/** A moment as a wall calendar and a clock show it, e.g. "Thursday", "2024-02-01", "03:05". */
+interface Reading {
+  readonly weekday: string;
+  readonly day: string;
+  readonly time: string;
 }
 
 interface Clock {
-  /** E.g. "2024-02-01", "Thursday" and "Thursday 2024-02-01 03:05 UTC". */
-  read(date: Date): { readonly day: string; readonly weekday: string; readonly minute: string };
+  read(date: Date): Reading;
+  isSameDay(one: Date, other: Date): boolean;
 }
 
+/** Longer than any day, those included on which clocks are put back. */
+const LONGEST_DAY_MS = 26 * 3_600_000;
+const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 const clocks = new Map<string, Clock>();
 
 /** The same text on every host: neither its zone nor its language counts. */
 function clockOf(timeZone: string): Clock {
   const known = clocks.get(timeZone);
   if (known !== undefined) return known;
+  const read = timeZone === 'UTC' ? readUtc : readerOf(timeZone);
+  const clock: Clock = {
+    read,
+    isSameDay: (one, other) =>
+      Math.abs(one.getTime() - other.getTime()) < LONGEST_DAY_MS &&
+      read(one).day === read(other).day,
+  };
+  clocks.set(timeZone, clock);
+  return clock;
+}
+
+/** Without `Intl`, which takes 15 us a date: there are dozens in a turn. */
+function readUtc(date: Date): Reading {
+  const iso = date.toISOString();
+  const [day = '', time = ''] = iso.split('T');
+  return { weekday: WEEKDAYS[date.getUTCDay()] ?? '', day, time: time.slice(0, 5) };
+}
+
+function readerOf(timeZone: string): (date: Date) => Reading {
   const format = new Intl.DateTimeFormat('en-US', {
     timeZone,
     calendar: 'gregory',
@@ -186,16 +218,13 @@ function clockOf(timeZone: string): Clock {
     minute: '2-digit',
     hourCycle: 'h23',
   });
-  const clock: Clock = {
-    read: (date) => {
-      const parts = new Map(format.formatToParts(date).map((part) => [part.type, part.value]));
-      const part = (type: Intl.DateTimeFormatPartTypes) => parts.get(type) ?? '';
-      const weekday = part('weekday');
-      const day = `${part('year')}-${part('month')}-${part('day')}`;
-      const minute = `${weekday} ${day} ${part('hour')}:${part('minute')} ${timeZone}`;
-      return { day, weekday, minute };
-    },
+  return (date) => {
+    const parts = new Map(format.formatToParts(date).map((part) => [part.type, part.value]));
+    const part = (type: Intl.DateTimeFormatPartTypes) => parts.get(type) ?? '';
+    return {
+      weekday: part('weekday'),
+      day: `${part('year')}-${part('month')}-${part('day')}`,
+      time: `${part('hour')}:${part('minute')}`,
+    };
   };
-  clocks.set(timeZone, clock);
-  return clock;
 }
