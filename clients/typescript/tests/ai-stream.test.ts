@@ -74,3 +74,22 @@ test('a reader who leaves after the last part does not lose the turn', async () 
   await reader.cancel();
   assert.equal(memory.indexes.length, 1);
 });
+
+test('a reader who leaves while the turn is indexed does not have it indexed twice', async () => {
+  const memory = new FakeMemory();
+  const { middleware } = quiet(memory);
+  const params = await middleware.transformParams({ params: asks() });
+  const doStream = () => Promise.resolve({ stream: sourceOf(DELTAS).stream });
+  const reader = (await middleware.wrapStream({ doStream, params })).stream.getReader();
+  for (const part of DELTAS) assert.deepEqual((await reader.read()).value, part);
+  let release = (): void => undefined;
+  memory.held = new Promise((resolve) => (release = resolve));
+  const last = reader.read();
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(memory.indexes.length, 1);
+  const cancelled = reader.cancel();
+  release();
+  await cancelled;
+  assert.equal((await last).done, true);
+  assert.equal(memory.indexes.length, 1);
+});

@@ -36,6 +36,9 @@ export class FakeMemory {
     error: undefined,
   });
 
+  /** Indexing is answered when this is fulfilled. */
+  held: Promise<void> = Promise.resolve();
+
   /** Answers with this text from now on. */
   saying(contextText: string): this {
     this.answer = () => new RecallResult({ contextText });
@@ -51,19 +54,15 @@ export class FakeMemory {
     return await this.answer();
   }
 
-  index(
+  async index(
     resourceId: string,
     threadId: string,
     messages: readonly MessageInput[],
     options?: IndexOptions & CallOptions,
   ): Promise<IndexResult> {
     this.indexes.push({ resourceId, threadId, messages, options });
+    await this.held;
     const info = { embeddingsComputed: 0, embeddingsCached: 0, durableUs: 0, totalUs: 0 };
-    try {
-      const outcomes = messages.map(this.outcome);
-      return Promise.resolve(new IndexResult({ outcomes, readToken: '', info }));
-    } catch (error) {
-      return Promise.reject(error instanceof Error ? error : new Error(String(error)));
-    }
+    return new IndexResult({ outcomes: messages.map(this.outcome), readToken: '', info });
   }
 }
