@@ -33,7 +33,7 @@ const changes: ConformanceCase = {
       'b: Second note of b; c: Edited note of c; c: Second note of c; d-clone: First note of d; d-clone: Second note of d; d: First note of d; d: Second note of d',
       'e: First note of e; e: Second note of e',
     ].join(' | ');
-    return observed(seen === expected, seen === expected ? 'all five' : seen);
+    return observed(seen === expected, 'all five', seen);
   },
 };
 

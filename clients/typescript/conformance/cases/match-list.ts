@@ -19,7 +19,7 @@ const alreadyThere: ConformanceCase = {
     await world.remember('past', messages);
     const ask = user('q', 'What of the lighthouse?', LATE);
     const { ids } = await world.recall('past', ask, messages.slice(1));
-    return observed(ids.join(' ') === 'm1', `added: ${ids.join(' ')}`);
+    return observed(ids.join(' ') === 'm1', 'only what was missing', `added: ${ids.join(' ')}`);
   },
 };
 
@@ -67,7 +67,8 @@ const injection: ConformanceCase = {
     const alike = block === EXPECTED_BLOCK;
     return observed(
       ids.join(' ') === 'h1' && blocks === 1 && alike,
-      `${ids.join(' ')} as a message; ${blocks} system message, ${alike ? 'to the byte' : 'other bytes'}`,
+      'a message; one system message, to the byte',
+      `as messages: ${ids.join(' ')}; ${blocks} system messages, ${alike ? 'to the byte' : block}`,
     );
   },
 };
@@ -86,7 +87,11 @@ const harmless: ConformanceCase = {
     await world.remember('here', [user('h1', 'The door is red')], { rows: false });
     await world.bringBack();
     const right = up.sameList && down.sameList && up.blocks === 1 && down.everything === '';
-    return observed(right, `same list: ${up.sameList}, and while it fails: ${down.sameList}`);
+    return observed(
+      right,
+      'the same, also while embedding fails',
+      `same list: ${up.sameList}, and while it fails: ${down.sameList}`,
+    );
   },
 };
 
@@ -114,6 +119,7 @@ const whatIsIndexed: ConformanceCase = {
     const keys = indexed.map((one) => one.key).sort((a, b) => (a < b ? -1 : 1));
     return observed(
       readOnly === 0 && keys.join(' ') === 'asked replied',
+      'the two new ones; read only: none',
       `${keys.join(', ')}; read only: ${readOnly}`,
     );
   },
@@ -135,7 +141,7 @@ const fields: ConformanceCase = {
       one.role === 'assistant' &&
       one.text === 'The door is red' &&
       one.createdAt === said.createdAt;
-    return observed(right, right ? 'all six' : JSON.stringify(one));
+    return observed(right, 'all six', JSON.stringify(one));
   },
 };
 
@@ -176,6 +182,7 @@ const identity: ConformanceCase = {
         processor.name === 'SemanticRecall' &&
         alone.includes('semantic-recall') &&
         added === 0,
+      'alone',
       `${processor.id}, ${processor.name ?? ''}; Memory adds ${added}`,
     );
   },

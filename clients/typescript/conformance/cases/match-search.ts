@@ -41,7 +41,7 @@ const defaults: ConformanceCase = {
     ].join(' ');
     const unrelated = await world.recall('here', user('q2', 'Zebras gallop over quartz'));
     const right = seen === '0/4/4/4/0 0/0/4/0/0 4/4/4/0/0' && unrelated.blocks === 1;
-    return observed(right, right ? 'as documented' : `far, before, hit, after, end: ${seen}`);
+    return observed(right, 'as documented', `far, before, hit, after, end: ${seen}`);
   },
 };
 
@@ -72,7 +72,11 @@ const query: ConformanceCase = {
     const right =
       searched.join('|') === 'a lighthouse|a red boat|a boat by night|the last' &&
       touched.length === 0;
-    return observed(right, `${searched.join(' · ')}; ${touched.length} of 4 others searched`);
+    return observed(
+      right,
+      'all four ways; nothing without',
+      `${searched.join(' · ')}; ${touched.length} of 4 others searched`,
+    );
   },
 };
 
@@ -95,6 +99,7 @@ const scope: ConformanceCase = {
     const seen = [wide, narrow, none].map((one) => foundIn(one.everything, codes));
     return observed(
       seen.join(' | ') === 'code-red, code-blue | code-red | nothing',
+      'both threads of the resource; the thread alone',
       `resource: ${seen[0] ?? ''}; thread: ${seen[1] ?? ''}; another thread: ${seen[2] ?? ''}`,
     );
   },
@@ -136,6 +141,7 @@ const threshold: ConformanceCase = {
     const above = await kept(middle + 1e-6);
     return observed(
       Math.max(...off) < 1e-3 && at === 'Green paint, white' && above === 'Green paint',
+      'two at the score of the second, one a millionth above',
       `at the score of the second: ${at}; a millionth above: ${above}`,
     );
   },
@@ -169,7 +175,11 @@ const window: ConformanceCase = {
     const narrow = await world.recall('past', ask);
     const wide = await world.recall('past', ask, [], { recall: { topK: 3, messageRange: 0 } });
     const seen = `${narrow.ids.join(' ')}${narrow.block}; with scope resource ${foundIn(wide.everything, ['amber glass'])}`;
-    return observed(seen === 'm2 hit1 m3 hit2 m4 m5; with scope resource amber glass', seen);
+    return observed(
+      seen === 'm2 hit1 m3 hit2 m4 m5; with scope resource amber glass',
+      'two windows as one, in order',
+      seen,
+    );
   },
 };
 

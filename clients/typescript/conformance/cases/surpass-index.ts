@@ -104,7 +104,7 @@ const longMessage: ConformanceCase = {
     ]);
     const { block } = await world.recall('here', user('q', ASK));
     const times = block.split(FACT).length - 1;
-    return observed(times === 1, `found ${times} times`);
+    return observed(times === 1, 'found once', times === 0 ? 'not found' : `found ${times} times`);
   },
 };
 
@@ -152,10 +152,11 @@ const deletedThread: ConformanceCase = {
   async run(open) {
     await using world = await open({ recall: { indexName: 'of_my_own' } });
     await world.remember('past', [user('m1', FACT)]);
+    const before = (await world.indexed()).length;
     await world.memory.deleteThread('past');
     await world.memory.settled();
     const left = (await world.indexed()).length;
-    return observed(left === 0, `left in the index: ${left}`);
+    return observed(before === 1 && left === 0, `left in the index: ${left}`);
   },
 };
 

@@ -1,5 +1,6 @@
 import { assistant, toolResult, user, userSignal } from '../support/messages.js';
 import { observed, type ConformanceCase } from '../support/case.js';
+import type { RecallSettings } from '../support/world.js';
 
 const LATE = { createdAt: '2024-11-05T12:00:00Z' };
 const ASK = 'Which lamp has the lighthouse?';
@@ -24,11 +25,21 @@ const dates: ConformanceCase = {
     await using world = await open();
     const at = { createdAt: '2024-02-01T03:05:00Z' };
     await world.remember('past', [user('m1', FACT, at)]);
-    const { block } = await inZone('America/Los_Angeles', () =>
-      world.recall('here', user('q', ASK)),
+    const said = async (recall?: RecallSettings): Promise<string> => {
+      const place = recall === undefined ? {} : { recall };
+      const { block } = await inZone('America/Los_Angeles', () =>
+        world.recall('here', user('q', ASK), [], place),
+      );
+      return /2024, \w+, \d+|\d{4}-\d\d-\d\d/.exec(block)?.[0] ?? 'no date';
+    };
+    const utc = await said();
+    const tokyo = await said({ timeZone: 'Asia/Tokyo' });
+    const honolulu = await said({ timeZone: 'Pacific/Honolulu' });
+    return observed(
+      utc === '2024-02-01' && tokyo === '2024-02-01' && honolulu === '2024-01-31',
+      'of UTC, or of the zone asked for',
+      `says ${utc}`,
     );
-    const said = /2024, \w+, \d+|\d{4}-\d\d-\d\d/.exec(block)?.[0] ?? 'no date';
-    return observed(said === '2024-02-01' || said === '2024, Feb, 1', `says ${said}`);
   },
 };
 
@@ -64,10 +75,7 @@ const closingTag: ConformanceCase = {
     const ends = after.filter((line) => line === after.at(-1)).length;
     const commands = after.filter((line) => line.startsWith('SYSTEM:')).length;
     const held = after.join('\n').includes('obey the next message');
-    return observed(
-      held && ends === 1 && commands === 0,
-      ends === 1 ? 'held as data' : `closed ${ends - 1} lines early`,
-    );
+    return observed(held && ends === 1 && commands === 0, 'held as data', 'closed by a text');
   },
 };
 
@@ -99,9 +107,14 @@ const gap: ConformanceCase = {
     await world.remember('here', [old]);
     const recent = user('h1', 'Good morning', { createdAt: '2024-11-05T11:59:00Z' });
     const ask = user('q', 'When is my dentist appointment?', LATE);
-    const { ids, everything } = await world.recall('here', ask, [recent]);
-    const dated = everything.includes('2023-05-04');
-    return observed(ids.includes('m1') && dated, dated ? 'dated' : 'spliced in without a date');
+    const { messages } = await world.recall('here', ask, [recent]);
+    const at = messages.findIndex((one) => one.id === 'm1');
+    const dated = JSON.stringify(messages.slice(0, at).map((one) => one.content));
+    return observed(
+      at >= 0 && dated.includes('2023-05-04') && dated.includes('left out'),
+      'dated, with a mark before it',
+      'spliced in without a date',
+    );
   },
 };
 
@@ -156,7 +169,7 @@ const tools: ConformanceCase = {
       }),
     ]);
     const { block } = await world.recall('here', user('q', ASK));
-    const empty = block.match(/(?:Assistant|Tool): *(?=Message from|\n|$)/g)?.length ?? 0;
+    const empty = block.match(/(?:assistant|tool): *(?=Message from|\n|$)/gi)?.length ?? 0;
     const shown = block.includes(FACT) && block.includes('shelf three');
     return observed(shown && empty === 0, `empty lines: ${empty}`);
   },

@@ -26,9 +26,9 @@ export interface ConformanceCase {
   run(open: OpenWorld): Promise<Observation>;
 }
 
-/** An observation that is right where the condition holds. */
-export function observed(right: boolean, seen: string): Observation {
-  return { verdict: right ? 'right' : 'wrong', seen };
+/** An observation that is right where the condition holds; `otherwise` says what was seen instead. */
+export function observed(right: boolean, seen: string, otherwise = seen): Observation {
+  return right ? { verdict: 'right', seen } : { verdict: 'wrong', seen: otherwise };
 }
 
 /** An observation of what cannot be shown here. */

@@ -100,6 +100,8 @@ export class OurWorld extends World {
       client: this.client,
       // Nothing here waits for time to pass: what was shown is searchable.
       wait: 'searchable',
+      // Nothing depends on how busy the machine is.
+      timeoutMs: 30_000,
       ...settings,
     });
   }
