@@ -155,8 +155,9 @@ class Settings(StorageSettings, CollectionSettings):
     )
     index_in_flight_max: int = setting(
         Group.CAPACITY,
-        "Index, Forget and TransferThread calls waiting or worked on; one resource may take as "
-        "many as are still free, but 8 in any case. More are RESOURCE_EXHAUSTED at once.",
+        "Index, Forget and TransferThread calls, and changes of vector collections, waiting or "
+        "worked on; one resource may take as many as are still free, but 8 in any case. More are "
+        "RESOURCE_EXHAUSTED at once.",
         default=256,
         ge=1,
         le=100_000,
@@ -266,7 +267,8 @@ class Settings(StorageSettings, CollectionSettings):
     answer_bytes_max: int = setting(
         Group.REQUEST,
         "Bytes of one answer on the wire, below the 4 MiB that gRPC clients take. A page is cut "
-        "to it, a recall drops neighbours and then its lowest hits.",
+        "to it, a recall drops neighbours and then its lowest hits, a query of vectors its last "
+        "matches.",
         default=3 * 1024 * 1024,
         ge=64 * 1024,
         le=512 * 1024 * 1024,
@@ -278,7 +280,7 @@ class Settings(StorageSettings, CollectionSettings):
         Group.REQUEST, "Bytes of a query's UTF-8.", default=1_048_576, ge=1
     )
     metadata_bytes_max: int = setting(
-        Group.REQUEST, "Bytes of one message's metadata as JSON.", default=65_536, ge=2
+        Group.REQUEST, "Bytes of one message's or vector's metadata as JSON.", default=65_536, ge=2
     )
     payload_bytes_max: int = setting(
         Group.REQUEST, "Bytes of one message's payload.", default=1_048_576, ge=0

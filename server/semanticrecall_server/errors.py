@@ -8,6 +8,7 @@
 | AlreadyExistsError | ALREADY_EXISTS |
 | FailedPreconditionError and its kinds | FAILED_PRECONDITION |
 | ResourceExhaustedError, MemoryError | RESOURCE_EXHAUSTED, with google.rpc.RetryInfo |
+| LimitReachedError | RESOURCE_EXHAUSTED: asking again is no use |
 | DeadlineExceededError | DEADLINE_EXCEEDED |
 | CancelledError | CANCELLED |
 | UnavailableError, EmbeddingFailedError | UNAVAILABLE, with google.rpc.RetryInfo where known |

@@ -39,6 +39,7 @@ CODES = {
     "StoreLockedError": grpc.StatusCode.FAILED_PRECONDITION,
     "UnsafeEnvironmentError": grpc.StatusCode.FAILED_PRECONDITION,
     "ResourceExhaustedError": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "LimitReachedError": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "DeadlineExceededError": grpc.StatusCode.DEADLINE_EXCEEDED,
     "CancelledError": grpc.StatusCode.CANCELLED,
     "UnavailableError": grpc.StatusCode.UNAVAILABLE,

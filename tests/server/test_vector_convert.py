@@ -26,8 +26,8 @@ from semanticrecall_core.types.errors import (
     CorruptDataError,
     FailedPreconditionError,
     InvalidArgumentError,
+    LimitReachedError,
     NotFoundError,
-    ResourceExhaustedError,
     SemanticRecallError,
     UnavailableError,
 )
@@ -259,12 +259,12 @@ ERRORS: list[tuple[SemanticRecallError, grpc.StatusCode, str]] = [
         "METRIC_DIFFERS",
     ),
     (
-        ResourceExhaustedError("enough", reason=TOO_MANY_COLLECTIONS),
+        LimitReachedError("enough", reason=TOO_MANY_COLLECTIONS),
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         "TOO_MANY_COLLECTIONS",
     ),
     (
-        ResourceExhaustedError("full", reason=COLLECTION_FULL),
+        LimitReachedError("full", reason=COLLECTION_FULL),
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         "COLLECTION_FULL",
     ),
@@ -289,6 +289,7 @@ def test_an_error_of_a_collection_reaches_the_caller(
     assert refused.value.code() is code
     assert error_detail(refused.value).reason == reason
     assert error_detail(refused.value).message == error.message
+    assert error_detail(refused.value).retryable == (code is grpc.StatusCode.UNAVAILABLE)
 
 
 def test_a_fault_that_only_a_collection_sees_names_its_field(

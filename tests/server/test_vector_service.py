@@ -96,6 +96,7 @@ def refused(call: Any) -> tuple[grpc.StatusCode, str, str]:
     with pytest.raises(grpc.RpcError) as error:
         call()
     detail = error_detail(error.value)
+    assert not detail.retryable
     fields = [violation.field for violation in detail.field_violations]
     return error.value.code(), detail.reason, fields[0] if fields else ""
 

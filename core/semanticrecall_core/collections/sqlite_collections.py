@@ -38,8 +38,8 @@ from ..types.errors import (
     CorruptDataError,
     FailedPreconditionError,
     InvalidArgumentError,
+    LimitReachedError,
     NotFoundError,
-    ResourceExhaustedError,
     UnavailableError,
 )
 from ..types.values import CallBudget, Finding
@@ -111,10 +111,9 @@ class SqliteVectorCollections:
             with storage.change() as connection:
                 count = len(changing.names_of(connection, resource_id))
                 if count >= self._limits.collections_max:
-                    raise ResourceExhaustedError(
+                    raise LimitReachedError(
                         f"the resource has {count} collections, as many as are allowed",
                         reason=TOO_MANY_COLLECTIONS,
-                        retry_after_ms=0,
                     )
                 changing.insert_collection(connection, resource_id, name, dimensions, metric)
         return CollectionInfo(name, dimensions, metric, 0), True
@@ -182,11 +181,10 @@ class SqliteVectorCollections:
                 replaced = changing.count_there(connection, row.key, [one.id for one in put])
                 vectors = row.vectors - deleted + len(put) - replaced
                 if vectors > self._limits.vectors_max:
-                    raise ResourceExhaustedError(
+                    raise LimitReachedError(
                         f"the collection would hold {vectors} vectors; "
                         f"at most {self._limits.vectors_max} are allowed",
                         reason=COLLECTION_FULL,
-                        retry_after_ms=0,
                     )
                 changing.put_vectors(connection, row.key, put)
                 changing.set_vectors(connection, row.key, vectors)

@@ -99,6 +99,16 @@ class ResourceExhaustedError(SemanticRecallError):
         super().__init__(message, reason=reason, retry_after_ms=retry_after_ms)
 
 
+class LimitReachedError(ResourceExhaustedError):
+    """Raised when as much is kept as is allowed; asking again is no use until some is removed."""
+
+    default_reason = "LIMIT_REACHED"
+    retryable = False
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message, reason=reason, retry_after_ms=0)
+
+
 class DeadlineExceededError(SemanticRecallError):
     """Raised when the caller's deadline passed before the work was done."""
 
