@@ -1,4 +1,5 @@
 /** How a client reaches its sidecar: address, credentials, defaults. */
+import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import * as check from './arguments.js';
 import { InvalidArgumentError } from './errors.js';
@@ -128,14 +129,18 @@ function tlsOf(value: unknown): TlsSettings | undefined {
     return { ca: undefined, cert: undefined, key: undefined, serverName: undefined };
   }
   const given = check.options<TlsOptions>(check.fields(value, 'tls'), TLS, 'tls');
+  const ca = pem(given, 'ca', 'caFile');
   const cert = pem(given, 'cert', 'certFile');
+  for (const certificate of [ca, cert]) {
+    if (certificate !== undefined) checkCertificate(certificate);
+  }
   const key = pem(given, 'key', 'keyFile');
   if ((cert === undefined) !== (key === undefined)) {
     throw InvalidArgumentError.of('tls', 'a certificate and its key go together');
   }
   const serverName = given['serverName'];
   return {
-    ca: pem(given, 'ca', 'caFile'),
+    ca,
     cert,
     key,
     serverName: serverName === undefined ? undefined : check.text(serverName, 'tls.serverName'),
@@ -162,6 +167,15 @@ function pem(given: check.Fields, name: string, fileName: string): Buffer | unde
   }
   if (!bytes.includes('-----BEGIN ')) throw InvalidArgumentError.of(field, 'is not PEM');
   return bytes;
+}
+
+/** OpenSSL itself passes over authorities that it cannot read, and then trusts nobody. */
+function checkCertificate(bytes: Buffer): void {
+  try {
+    new X509Certificate(bytes);
+  } catch {
+    throw InvalidArgumentError.of('tls', 'holds no certificate that can be read');
+  }
 }
 
 function contentOf(path: string, field: string): Buffer {

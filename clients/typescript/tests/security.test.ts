@@ -1,0 +1,84 @@
+/** TLS, client certificates and tokens, against a real sidecar. */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { UnauthenticatedError, user } from '../src/index.js';
+import type { ClientOptions } from '../src/index.js';
+import type { Sidecar } from './support/sidecar.js';
+import { startSidecar } from './support/sidecar.js';
+
+const TOKEN = 'a-token-of-more-than-sixteen-characters';
+const folder = mkdtempSync(join(tmpdir(), 'semanticrecall-tls-'));
+const file = (name: string) => join(folder, name);
+let sidecar: Sidecar;
+
+function certificate(name: string): void {
+  const subject = ['-subj', '/CN=recall.test', '-addext', 'subjectAltName=DNS:recall.test'];
+  const files = ['-keyout', file(`${name}.key`), '-out', file(`${name}.crt`)];
+  const kind = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
+  execFileSync('openssl', ['req', '-x509', '-days', '2', ...kind, ...files, ...subject], {
+    stdio: 'ignore',
+  });
+}
+
+before(async () => {
+  certificate('server');
+  certificate('other');
+  writeFileSync(file('tokens'), `${TOKEN}\n`);
+  const tls = ['--tls-cert-file', file('server.crt'), '--tls-key-file', file('server.key')];
+  sidecar = await startSidecar({
+    tcp: true,
+    args: [...tls, '--tokens-file', file('tokens')],
+    clientOptions: { failOpen: false, connectTimeoutMs: 2_000 },
+  });
+});
+after(async () => {
+  await sidecar.stop();
+  rmSync(folder, { recursive: true });
+});
+
+const serverName = 'recall.test';
+
+test('with the right authority and token all calls work, streams too', async () => {
+  for (const ca of [{ caFile: file('server.crt') }, { ca: readFileSync(file('server.crt')) }]) {
+    const memory = sidecar.client({ token: TOKEN, tls: { ...ca, serverName } });
+    await memory.index('ada', 't', [user('Rex is allergic to chicken', { id: 'm1' })]);
+    const found = await memory.recall('ada', 'Rex');
+    assert.equal(found.hits[0]?.message.id, 'm1');
+    assert.equal((await memory.admin.stats()).messages, 1);
+    await memory.close();
+  }
+});
+
+test('a wrong token, or none, is refused, and that is no outage', async () => {
+  for (const token of ['another-token-of-the-same-length-or-so', undefined]) {
+    const memory = sidecar.client({
+      token,
+      tls: { caFile: file('server.crt'), serverName },
+      failOpen: true,
+    });
+    await assert.rejects(memory.recall('ada', 'Rex'), (error) => {
+      assert.ok(error instanceof UnauthenticatedError);
+      assert.ok(token === undefined || !error.message.includes(token));
+      return !error.retryable;
+    });
+    await assert.rejects(memory.index('ada', 't', [user('x')]), UnauthenticatedError);
+  }
+});
+
+test('whom nobody vouches for is not talked to', async () => {
+  const wrong: ClientOptions[] = [
+    { tls: { caFile: file('other.crt'), serverName } },
+    // The certificate is for another name than the address.
+    { tls: { caFile: file('server.crt') } },
+    { tls: true },
+    {},
+  ];
+  for (const options of wrong) {
+    const memory = sidecar.client({ connectTimeoutMs: 500, ...options });
+    await assert.rejects(memory.recall('ada', 'Rex'), { reason: 'NO_CONNECTION' });
+  }
+});
