@@ -122,8 +122,8 @@ def test_any_filter_finds_what_plain_python_finds(
     wanted = [holds(condition, orjson.loads(one)) for one in metadata]
     parsed = parse_filter(condition, "filter")
     assert parsed is not None
-    for one_by_one_max in (-1, 1_000):
-        with mock.patch.object(columns, "ROWS_ONE_BY_ONE_MAX", one_by_one_max):
+    for keys_per_row in (0, 10**9):  # one by one, and in columns
+        with mock.patch.object(columns, "KEYS_PER_ROW", keys_per_row):
             index = Columns()
             early = np.ones(min(seen_before, len(metadata)), bool)
             assert (
@@ -160,7 +160,7 @@ class Collections(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.patches = (
             mock.patch.object(loaded, "GONE_ROWS_MIN", 2),
-            mock.patch.object(columns, "ROWS_ONE_BY_ONE_MAX", 2),
+            mock.patch.object(columns, "KEYS_PER_ROW", 1),
         )
         for patch in self.patches:
             patch.start()

@@ -51,6 +51,9 @@ COLUMNS_MAX: Final = 32
 """Columns of one collection; the least recently used one makes room."""
 
 ROWS_ONE_BY_ONE_MAX: Final = 1_000
+KEYS_PER_ROW: Final = 4
+"""So many values of a column are compared in the time that one row's metadata take."""
+
 _ROWS_BETWEEN_CHECKS: Final = 1_000
 _KEY_BYTES: Final = 200  # of a dictionary's entry with its rows
 _WAIT_S: Final = 0.1
@@ -79,6 +82,11 @@ class Column:
         self.there = array("i")
         self.structured = array("i")
         self.memory_bytes = 0
+
+    @property
+    def keys(self) -> int:
+        """How many scalars there are, those in lists apart."""
+        return len(self.values) + len(self.elements)
 
     def read_up_to(self, metadata: Sequence[bytes], rows: int, budget: CallBudget) -> None:
         """Read the rows that came since."""
@@ -181,10 +189,12 @@ class _Evaluation:
 
     def _condition(self, condition: Condition, among: Mask) -> Mask:
         column = self._columns.get(condition.path)
-        if column is None or column.rows < len(among):
-            rows = np.flatnonzero(among)
-            if len(rows) <= ROWS_ONE_BY_ONE_MAX < len(among):
-                return self._one_by_one(condition, rows, len(among))
+        is_ready = column is not None and column.rows >= len(among)
+        if not is_ready or not isinstance(condition.test, (Equals, Exists)):
+            looked_at = int(np.count_nonzero(among))
+            keys = column.keys if column is not None and is_ready else len(among)
+            if looked_at <= ROWS_ONE_BY_ONE_MAX and KEYS_PER_ROW * looked_at < keys:
+                return self._one_by_one(condition, np.flatnonzero(among), len(among))
         if column is None:
             column = self._columns[condition.path] = Column(condition.path)
         self._columns.move_to_end(condition.path)
