@@ -83,7 +83,7 @@ describe('deletions', () => {
     assert.deepEqual(await remembered(), ['thread-1: two']);
   });
 
-  test('reject while the sidecar is away, with nothing deleted, and can be made again', async () => {
+  test('reject while the sidecar is away, and delete nothing; they can be made again', async () => {
     const one = said('user', 'one');
     await turn('thread-1', [one]);
     await sidecar.kill();
@@ -210,15 +210,29 @@ describe('following', () => {
     assert.equal(recall.stats.changesFollowed, before + 1);
   });
 
-  test("an agent's memory is followed from its first turn on", async () => {
-    const storage = new InMemoryStore();
-    const own = new MockMemory({ storage });
-    const getMemory = () => Promise.resolve(own);
-    const list = listOf({ threadId: 't', resourceId });
+  test("an agent's memories are followed from their first turn on", async () => {
+    const stores = [new InMemoryStore(), new InMemoryStore()];
+    const memories = stores.map((storage) => new MockMemory({ storage }));
+    const getMemory = () => Promise.resolve(memories.shift());
+    const messageList = listOf({ threadId: 't', resourceId });
     // Of an agent, a processor asks for its memory only.
-    const args = { messages: [], messageList: list, agent: { getMemory } };
-    await Reflect.apply(recall.processInput.bind(recall), recall, [args]);
-    const domain = await storage.getStore('memory');
-    assert.ok(domain !== undefined && Object.hasOwn(domain, 'deleteThread'));
+    const args = { messages: [], messageList, agent: { getMemory } };
+    for (const storage of stores) {
+      await Reflect.apply(recall.processInput.bind(recall), recall, [args]);
+      const domain = await storage.getStore('memory');
+      assert.ok(domain !== undefined && Object.hasOwn(domain, 'deleteThread'));
+    }
+  });
+
+  test('an agent without memory, or whose memory fails, has its turn', async () => {
+    const messageList = listOf({ threadId: 't', resourceId });
+    for (const getMemory of [
+      () => Promise.resolve(undefined),
+      () => Promise.reject(new Error('no storage')),
+    ]) {
+      const args = { messages: [], messageList, agent: { getMemory } };
+      await Reflect.apply(recall.processInput.bind(recall), recall, [args]);
+    }
+    assert.equal(recall.stats.changesNotFollowed, 1);
   });
 });

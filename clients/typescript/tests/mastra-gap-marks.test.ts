@@ -50,9 +50,10 @@ describe('marks of gaps', () => {
   test('dates are of the zone that was asked for, whatever the zone of the host', () => {
     const window = [at('2024-02-01T03:05:00Z', 'hit', true)];
     const rules = { ...RULES, timeZone: 'America/Los_Angeles' };
+    const when = 'Wednesday 2024-01-31 19:05 America/Los_Angeles';
     assert.equal(
       shown(window, [NOW], rules)[0],
-      `[Recalled from earlier in this conversation, Wednesday 2024-01-31 19:05 America/Los_Angeles. ${LEFT_OUT}`,
+      `[Recalled from earlier in this conversation, ${when}. ${LEFT_OUT}`,
     );
   });
 

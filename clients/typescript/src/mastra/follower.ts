@@ -1,9 +1,10 @@
 /**
  * Changes of a Mastra store that reach the sidecar with an acknowledgement.
  *
- * The methods of the store's memory domain are decorated, on the object itself: every way that leads
- * through it is followed, `Memory`'s and anybody else's. What must not stay recallable goes first in
- * the sidecar and then in the store, so that a call that fails can be made again; see decision 0031.
+ * The methods of the store's memory domain are decorated, on the object itself: every way that
+ * leads through it is followed, `Memory`'s and anybody else's. What must not stay recallable goes
+ * first in the sidecar and then in the store, so that a call that fails can be made again; see
+ * decision 0031.
  */
 import type { MastraDBMessage } from '@mastra/core/agent/message-list';
 import type { MemoryStorage } from '@mastra/core/storage';
@@ -332,8 +333,8 @@ export class StorageFollower {
   async #writeOrThrow(batch: Batch, reporter: Reporter): Promise<void> {
     if (await this.#writer.write(batch, this.#writeOptions(reporter))) return;
     throw new UnavailableError(
-      'the store has the change and the sidecar has not: it waits and is sent with the next call; ' +
-        'until then what was there before can be recalled',
+      'the store has the change and the sidecar has not: it waits and is sent with the next ' +
+        'call; until then what was there before can be recalled',
       { retryable: true },
     );
   }

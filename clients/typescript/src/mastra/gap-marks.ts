@@ -98,9 +98,10 @@ interface Run {
 /**
  * The recalled messages as runs.
  *
- * The answer does not say what lies between two messages. Where there are as many neighbours between
- * two hits as both windows hold, something may lie between the windows; where there are fewer, the
- * windows overlap. A new day begins a new run too, and so does a message of the list in between.
+ * The answer does not say what lies between two messages. Where there are as many neighbours
+ * between two hits as both windows hold, something may lie between the windows; where there are
+ * fewer, the windows overlap. A new day begins a new run too, and so does a message of the list in
+ * between.
  */
 function runsOf(
   recalled: readonly RecalledHere[],

@@ -1,8 +1,8 @@
 /**
  * Mastra's messages and ours, in both directions.
  *
- * A message goes to the sidecar as the text that is searched and, in its payload, as the JSON of the
- * message as Mastra's MessageHistory stores it: without working memory, without half tool calls.
+ * A message goes to the sidecar as the text that is searched and, in its payload, as the JSON of
+ * the message as Mastra's MessageHistory stores it, without working memory and half tool calls.
  * From that JSON it comes back.
  */
 import type { MastraDBMessage } from '@mastra/core/agent/message-list';

@@ -18,12 +18,12 @@ export interface RecallLogger {
   debug?(message: string, ...fields: unknown[]): void;
 }
 
-/** Options of {@link SemanticRecall}. All are optional; with none the sidecar is the default one. */
+/** Options of {@link SemanticRecall}. All may be left out; then the sidecar is the default one. */
 export interface SemanticRecallOptions {
   /**
-   * A Mastra store, or its memory domain (`await store.getStore('memory')`). Nothing is read from it
-   * in a turn; what is deleted, edited, cloned, moved or given other metadata through it reaches
-   * the sidecar, as with `follow`.
+   * A Mastra store, or its memory domain (`await store.getStore('memory')`). Nothing is read from
+   * it in a turn; what is deleted, edited, cloned, moved or given other metadata through it
+   * reaches the sidecar, as with `follow`.
    */
   storage?: MemoryStorage | FollowableStore | undefined;
   /** Accepted and not needed: the sidecar has the vectors. */
@@ -45,7 +45,7 @@ export interface SemanticRecallOptions {
   /** Where lines of log go. Default: Mastra's logger once registered, else process warnings. */
   logger?: RecallLogger | undefined;
 
-  /** A client to share. Default: one for each `address`, `token` and `tls`, shared in the process. */
+  /** A client to share. Default: one in the process for each `address`, `token` and `tls`. */
   client?: RecallClient | undefined;
   /** "HOST:PORT" or "unix:/path". Default: SEMANTICRECALL_ADDRESS, else "127.0.0.1:7650". */
   address?: string | undefined;
@@ -63,13 +63,13 @@ export interface SemanticRecallOptions {
   /** How hits are ranked. Default: by meaning and words. `{ mode: 'dense' }` as the original. */
   ranking?: Ranking | undefined;
   /**
-   * How messages of other threads are written. "default": dated, escaped, fenced. "mastra": byte for
-   * byte as the original (unescaped, UTC, English), and without marks of gaps.
+   * How messages of other threads are written. "default": dated, escaped, fenced. "mastra": byte
+   * for byte as the original (unescaped, UTC, English), and without marks of gaps.
    */
   contextFormat?: 'default' | 'mastra' | undefined;
   /** IANA name of the zone of dates, e.g. "Europe/Berlin". Default "UTC". */
   timeZone?: string | undefined;
-  /** True: turns are recalled from and never indexed. Default false; the request's holds as well. */
+  /** True: nothing is indexed after a turn. Default false; the request's holds as well. */
   readOnly?: boolean | undefined;
   /**
    * Where messages of other threads go. "system" (default): a system message, as the original.

@@ -99,19 +99,20 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
   }
 
   /**
-   * Follows a memory, a store, or a store's memory domain: what is deleted, edited, cloned, moved to another
-   * resource or given other thread metadata through it reaches the sidecar, and so does what
-   * `memory.saveMessages` saves. Following twice changes nothing. The memory of an agent that this
-   * processor runs in is followed by itself, from its first turn on (`followAgentMemory`).
+   * Follows a memory, a store, or its memory domain: what is deleted, edited, cloned, moved to
+   * another resource or given other thread metadata through it reaches the sidecar, and so does
+   * what `memory.saveMessages` saves. Following twice changes nothing. The memory of an agent that
+   * this processor runs in is followed by itself, from its first turn on (`followAgentMemory`).
    *
    * A deletion or a transfer that the sidecar does not acknowledge rejects, before anything is
-   * changed in the store. An edit or a change of metadata rejects after the store has it, and waits.
+   * changed in the store. An edit or a change of metadata rejects after the store has it, and
+   * waits.
    */
   async follow(memory: FollowableMemory | FollowableStore | MemoryStorage): Promise<void> {
     await this.#link.follower.follow(memory, this.#reporter);
   }
 
-  /** Sends what waits for the sidecar, e.g. before the process ends. Returns how much still waits. */
+  /** Sends what waits for the sidecar, e.g. before the process ends. How much waits still. */
   async flush(): Promise<number> {
     const { timeoutMs, wait } = this.#options;
     await this.#link.writer.flush({ timeoutMs, wait, reporter: this.#reporter });
@@ -154,7 +155,7 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
   /** After a turn: indexes. Always resolves to the list it was given. */
   async processOutputResult(args: OutputArgs): Promise<MessageList | MastraDBMessage[]> {
     try {
-      this.#followAgent(args);
+      if (args.agent !== undefined && !this.#seenAgents.has(args.agent)) this.#followAgent(args);
       await this.#following;
       await this.#index(args);
     } catch (error) {
@@ -171,11 +172,15 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
     }
     const settings = settingsOfRequest(this.#options, memory.semanticRecall);
     const present = args.messageList.get.all.db();
-    const call = { timeoutMs: this.#options.timeoutMs, signal: args.abortSignal };
-    await this.#link.writer.flush({ ...call, wait: this.#options.wait, reporter: this.#reporter });
+    const { timeoutMs, wait } = this.#options;
+    const signal = args.abortSignal;
+    const startedMs = performance.now();
+    await this.#link.writer.flush({ timeoutMs, signal, wait, reporter: this.#reporter });
     const found = await this.#ask(memory, query, {
       ...this.#recallOptions(memory, settings, present),
-      ...call,
+      // What waited had its share of the time.
+      timeoutMs: Math.max(1, timeoutMs - (performance.now() - startedMs)),
+      signal,
     });
     if (found === undefined) return;
     this.#putOtherThreads(args.messageList, found.contextText, memory);
@@ -332,11 +337,10 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
     return undefined;
   }
 
-  /** At an agent's first turn: follows its memory. */
+  /** Follows the agent's memory. It may be another in each request: `Agent` takes a function. */
   #followAgent(args: Pick<InputArgs, 'agent' | 'requestContext'>): void {
     const { agent, requestContext } = args;
     if (agent === undefined || !this.#options.followAgentMemory) return;
-    if (this.#seenAgents.has(agent)) return;
     this.#seenAgents.add(agent);
     const memory = async () =>
       agent.getMemory(requestContext === undefined ? {} : { requestContext });

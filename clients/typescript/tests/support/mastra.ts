@@ -1,4 +1,4 @@
-/** Turns of an agent without one: Mastra's own message list and request context, a log that is kept. */
+/** Turns of an agent, without one: with Mastra's own message list and request context. */
 import { randomUUID } from 'node:crypto';
 import type { MastraDBMessage } from '@mastra/core/agent/message-list';
 import { MessageList } from '@mastra/core/agent/message-list';
