@@ -6,13 +6,16 @@ What lies in it is nowhere else: it is as durable as the record of messages. Inv
     collection with fewer or more rows than it says is damaged as a whole.
   - Every page has a checksum (encryption/checksum_layer.py), or, where the directory is encrypted,
     a tag (encryption/pages.py).
+  - The changes that were acknowledged are counted beside it (acknowledged.py): a file that has lost
+    some of them is not used.
   - What was removed is in neither the database nor its log after a purge.
   - A file of a newer format, or of another program, is never written to.
 
 Format 1 (PRAGMA application_id 0x53524356, "SRCV"; PRAGMA user_version 1), pages of 8,192 bytes:
 
-  file         one row: removed (how many changes removed vectors or a collection),
-               erased (up to which of them a purge was done).
+  file         one row: identity (16 random bytes), revision (how many changes there were), removed
+               (how many of them removed vectors or a collection), erased (up to which of these a
+               purge was done).
   collections  collection_key  grows, never used twice.
                resource_id, name  UTF-8, unique together.
                dimensions, metric (types/collections.py), vectors (how many rows it has).
@@ -61,6 +64,8 @@ _CACHE_KIB = 8 << 10
 _TABLES = """
 CREATE TABLE file(
   one INTEGER PRIMARY KEY CHECK (one = 1),
+  identity BLOB NOT NULL,
+  revision INTEGER NOT NULL,
   removed INTEGER NOT NULL,
   erased INTEGER NOT NULL
 ) STRICT;
@@ -87,7 +92,7 @@ CREATE TABLE vectors(
   UNIQUE (collection_key, id)
 ) STRICT;
 CREATE INDEX vectors_by_collection ON vectors(collection_key);
-INSERT INTO file VALUES(1, 0, 0);
+INSERT INTO file VALUES(1, randomblob(16), 0, 0, 0);
 """
 
 _COLLECTION = struct.Struct("<4q2I")

@@ -44,6 +44,7 @@ from ..types.errors import (
 )
 from ..types.values import CallBudget, Finding
 from . import changing
+from .acknowledged import CommitMark
 from .file_format import CollectionsFile
 from .filter_parsing import parse_filter
 from .filters import Filter
@@ -65,7 +66,14 @@ _log = structlog.get_logger(__name__)
 class SqliteVectorCollections:
     """See `VectorCollections` in types/collections.py for what each method promises."""
 
-    def __init__(self, file: CollectionsFile, limits: CollectionLimits | None = None) -> None:
+    def __init__(
+        self,
+        file: CollectionsFile,
+        limits: CollectionLimits | None = None,
+        mark: Callable[[], CommitMark] | None = None,
+        *,
+        accept_loss: bool = False,
+    ) -> None:
         """Open the file if there is one; it is made with the first collection.
 
         A file that is damaged is none to be started without: calls that need it say so.
@@ -73,6 +81,9 @@ class SqliteVectorCollections:
         Args:
             file: where it is; nobody else opens it meanwhile.
             limits: how large collections may grow.
+            mark: opens what the file is held against, so that a lost change is noticed; None holds
+                it against nothing.
+            accept_loss: go on with a file that has lost acknowledged changes.
 
         Raises:
             FailedPreconditionError: FORMAT_UNKNOWN or FOREIGN_DATABASE: the file is of a newer
@@ -80,6 +91,8 @@ class SqliteVectorCollections:
             UnavailableError: the disk failed.
         """
         self._file = file
+        self._mark = mark
+        self._accept_loss = accept_loss
         self._limits = limits or CollectionLimits()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._opening = threading.Lock()
@@ -90,7 +103,7 @@ class SqliteVectorCollections:
         self._fault: CorruptDataError | None = None
         if file.path.exists():
             try:
-                self._storage = CollectionStorage(file)
+                self._storage = self._open()
             except CorruptDataError as error:
                 self._fault = error
                 _log.error("collections_not_opened", reason=error.reason)
@@ -353,11 +366,14 @@ class SqliteVectorCollections:
             raise CorruptDataError(self._fault.message, reason=self._fault.reason)
         return self._storage
 
+    def _open(self) -> CollectionStorage:
+        return CollectionStorage(self._file, self._mark, accept_loss=self._accept_loss)
+
     def _made(self) -> CollectionStorage:
         with self._opening:
             found = self._opened()
             if found is None:
-                found = self._storage = CollectionStorage(self._file)
+                found = self._storage = self._open()
             return found
 
     @contextmanager

@@ -6,13 +6,12 @@ the disk nothing is written until the file was opened anew and its log copied in
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,6 @@ import apsw
 import numpy as np
 import structlog
 
-from ..encryption import checksum_layer
 from ..encryption.writing_anew import write_anew
 from ..types.collections import CollectionInfo, Metric
 from ..types.errors import (
@@ -32,9 +30,10 @@ from ..types.errors import (
 )
 from ..types.values import CallBudget
 from . import changing
+from .acknowledged import Acknowledged, CommitMark
+from .faults import is_over_limit, translated
 from .file_format import (
     BUSY_TIMEOUT_MS,
-    PAGE_DAMAGED,
     CollectionsFile,
     collection_checksum,
     is_sound_vector,
@@ -82,8 +81,21 @@ class CollectionStorage:
     Raises what `VectorCollections` says, and nothing of SQLite.
     """
 
-    def __init__(self, file: CollectionsFile) -> None:
-        """Open the file, or make it."""
+    def __init__(
+        self,
+        file: CollectionsFile,
+        mark: Callable[[], CommitMark] | None = None,
+        *,
+        accept_loss: bool = False,
+    ) -> None:
+        """Open the file, or make it.
+
+        Args:
+            file: where it is.
+            mark: opens what it is held against, where it is there; None holds it against nothing.
+            accept_loss: go on with a file that has lost acknowledged changes.
+        """
+        accept_loss = accept_loss or not file.path.exists()
         self._file = file
         self._writing = threading.Lock()
         self._places = threading.Semaphore(READERS_MAX)
@@ -92,12 +104,23 @@ class CollectionStorage:
         self._closed = False
         self.damaged = 0
         """Rows and pages that were found damaged since the start."""
-        with self._translated():
+        with self._translated(), ExitStack() as undo:
             self._writer = file.open_writer()
-        # While it is open, a new writer does not bring to life what a failed one left in the log.
-        with self._translated():
+            undo.callback(self._writer.close, True)
+            # While it is open, a new writer brings nothing to life that a failed one left in the
+            # log.
             self._keeper = file.open_reader()
-            self._keeper.execute("SELECT erased FROM file").fetchone()
+            undo.callback(self._keeper.close, True)
+            # A file that is refused keeps its log, with what lies behind a damaged place in it.
+            undo.callback(_keep_log, self._writer, self._keeper)
+            row: tuple[bytes, int] = self._keeper.execute("SELECT identity, revision FROM file").get
+            identity, self._revision = row
+            self._acknowledged = (
+                None
+                if mark is None
+                else Acknowledged(mark(), identity.hex(), self._revision, accept_loss=accept_loss)
+            )
+            undo.pop_all()
         self._identities = self._identities_now()
 
     # ---- reading ----
@@ -238,9 +261,13 @@ class CollectionStorage:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
+                connection.execute("UPDATE file SET revision = ?", (self._revision + 1,))
                 connection.execute("COMMIT")
+                self._revision += 1
+                if self._acknowledged is not None:
+                    self._acknowledged.moved(self._revision)
             except BaseException as error:
-                if isinstance(error, apsw.IOError) and _is_over_limit(error, connection):
+                if isinstance(error, apsw.IOError) and is_over_limit(error, connection):
                     self._undo(error)
                     raise ResourceExhaustedError("the disk is full", reason="DISK_FULL") from error
                 self._undo(error)
@@ -281,11 +308,15 @@ class CollectionStorage:
             self._writer.close(True)
             self._writer = self._file.open_writer()
             self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            revision = int(self._writer.execute("SELECT revision FROM file").get)
         except (apsw.Error, OSError) as error:
             _log.error("collections_not_usable", error=type(error).__name__)
             raise UnavailableError(
                 "the disk failed and does not work yet", reason="STORAGE_FAILED"
             ) from error
+        if revision < self._revision:
+            raise UnavailableError("collections.db is not as it was acknowledged; restart")
+        self._revision = revision  # a change that was not acknowledged may be there
         self._trusted = True
         _log.warning("collections_usable_again")
 
@@ -384,6 +415,8 @@ class CollectionStorage:
                 except apsw.Error as error:
                     _log.error("collections_not_closed", error=type(error).__name__)
             self._idle.clear()
+            if self._acknowledged is not None:
+                self._acknowledged.close()
             self._places.release(READERS_MAX)
 
     @contextmanager
@@ -425,36 +458,15 @@ def sound_collection(row: tuple[object, ...]) -> CollectionRow | None:
     return CollectionRow(key, resource.decode(), name.decode(), dimensions, Metric(metric), vectors)
 
 
-def translated(error: Exception) -> SemanticRecallError:
-    """What an error of SQLite or the system means to a caller."""
-    match error:
-        case apsw.FullError() | OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
-            return ResourceExhaustedError("the disk is full", reason="DISK_FULL")
-        case apsw.NoMemError() | MemoryError():
-            return ResourceExhaustedError("out of memory", reason="OUT_OF_MEMORY")
-        case _ if checksum_layer.is_page_damage(error):
-            return CorruptDataError(
-                "a page of collections.db is damaged; stop, move the file away, and have its "
-                "collections made again",
-                reason=PAGE_DAMAGED,
-            )
-        case apsw.NotADBError() | apsw.FormatError() | UnicodeDecodeError():
-            return CorruptDataError("collections.db is damaged", reason=PAGE_DAMAGED)
-        case apsw.BusyError() | apsw.LockedError():
-            return UnavailableError("another program holds collections.db")
-        case _:
-            return UnavailableError(f"collections.db failed: {type(error).__name__}")
+def _keep_log(*connections: apsw.Connection) -> None:
+    """Do not copy the log into the file when these are closed."""
+    for connection in connections:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 def _shown(name: object) -> str:
     """A stored name that may be damaged, for a finding."""
     return name.decode(errors="replace") if isinstance(name, bytes) else ""
-
-
-def _is_over_limit(error: apsw.IOError, connection: apsw.Connection) -> bool:
-    """Whether a quota or the limit on a file's size is reached: SQLite calls only ENOSPC full."""
-    is_write = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
-    return is_write and connection.system_errno in (errno.EDQUOT, errno.EFBIG)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -9,7 +9,8 @@ Files (all mode 0600 in a directory of mode 0700; what is wider from elsewhere i
   MARK       the high-water mark (high_water_mark.py).
   KEY        where the directory is encrypted: its data key (encryption/data_key.py).
   embeddings.db  vectors of texts that came before (embedding/cache_format.py). Derived.
-  collections.db  named collections of the callers' own vectors (collections/file_format.py).
+  collections.db  named collections of the callers' own vectors (collections/file_format.py), with
+             MARK.collections, a high-water mark of its own.
   snapshots  files of partitions (docs/snapshots.md). Derived: nothing is lost with them, and they
              are not watched.
   BALLAST    zeros that are given up when the disk is full, so that forgetting still works.
