@@ -398,6 +398,23 @@ function cycle(): Record<string, unknown> {
   return value;
 }
 
+test('a client brings its own address', () => {
+  for (const more of [{ address: '127.0.0.1:1' }, { token: 'x' }, { tls: true }]) {
+    assert.throws(() => new SemanticRecallVector({ client, ...more }), InvalidArgumentError);
+  }
+});
+
+test('halves of characters in metadata do not keep a vector out', async () => {
+  await store.createIndex({ indexName: 'a', dimension: 1 });
+  const metadata = [{ text: 'cut \uD83D', list: ['\uDE00 off', '\uD83D\uDE00'] }];
+  await store.upsert({ indexName: 'a', ids: ['x'], vectors: [[1]], metadata });
+  const [found] = await store.query({ indexName: 'a', queryVector: [1] });
+  assert.deepEqual(found?.metadata, {
+    text: 'cut \uFFFD',
+    list: ['\uFFFD off', '\uD83D\uDE00'],
+  });
+});
+
 test('an outage is told as one that may pass', async () => {
   const nowhere = new SemanticRecallVector({ address: 'unix:/nowhere/at/all', timeoutMs: 500 });
   const error = await errorOf(() => nowhere.listIndexes());
