@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { after, before, beforeEach, describe, test } from 'node:test';
 
+import { RecallClient } from '../src/index.js';
 import type { SemanticRecallOptions } from '../src/mastra/index.js';
 import { SemanticRecall } from '../src/mastra/index.js';
 import {
@@ -16,7 +17,7 @@ import {
   said,
 } from './support/mastra.js';
 import type { Sidecar } from './support/sidecar.js';
-import { startSidecar } from './support/sidecar.js';
+import { freePort, startSidecar } from './support/sidecar.js';
 
 let sidecar: Sidecar;
 let users = 0;
@@ -41,6 +42,12 @@ function processor(options: SemanticRecallOptions = {}): { recall: SemanticRecal
     recall: new SemanticRecall({ client, logger: log, timeoutMs: 10_000, ...options }),
     log,
   };
+}
+
+/** A client of an address at which nobody listens. */
+async function nobodysClient(): Promise<RecallClient> {
+  const address = `127.0.0.1:${await freePort()}`;
+  return new RecallClient({ address, failOpen: false, connectTimeoutMs: 50 });
 }
 
 test('a turn answers without memories, what was said waits, and all of it comes back', async () => {
@@ -93,15 +100,47 @@ test('the oldest make room where more waits than is kept, and that is told', asy
   assert.deepEqual(texts, ['two', 'three']);
 });
 
+describe('processors that are given an address', () => {
+  test('share what waits, so that one for each request loses nothing', async () => {
+    const { address } = sidecar;
+    const fact = said('user', 'My dog Rex is allergic to chicken');
+    await sidecar.kill();
+    await using first = new SemanticRecall({ address, logger: new KeptLog() });
+    await index(first, here, [fact]);
+    await sidecar.start();
+    await using second = new SemanticRecall({ address, logger: new KeptLog() });
+    assert.equal(second.pendingMessages, 1);
+    assert.deepEqual(rememberedIds(await ask(second, here, 'What can Rex not eat?')), [fact.id]);
+    assert.equal(first.pendingMessages, 0);
+  });
+
+  test('share a connection, which the last one gives up', async () => {
+    const { address } = sidecar;
+    const first = new SemanticRecall({ address, logger: new KeptLog() });
+    const second = new SemanticRecall({ address, logger: new KeptLog() });
+    await first.close();
+    await first.close();
+    await ask(second, here, 'What can Rex not eat?');
+    assert.equal(second.stats.recallsFailed, 0);
+    await second.close();
+    await ask(second, here, 'What can Rex not eat?');
+    assert.equal(second.stats.recallsFailed, 1);
+  });
+
+  test('one that is given a client leaves it open', async () => {
+    const client = sidecar.client();
+    await new SemanticRecall({ client }).close();
+    assert.equal((await client.recall(here.resourceId, 'Rex')).degraded, undefined);
+  });
+});
+
 describe('without a logger', () => {
   test('a failure is a warning of the process, each kind once a minute', async () => {
-    await sidecar.kill();
-    const client = sidecar.client({ failOpen: false, connectTimeoutMs: 50 });
+    await using client = await nobodysClient();
     const recall = new SemanticRecall({ client });
     const warned = once(process, 'warning');
     await ask(recall, here, 'What can Rex not eat?');
     await ask(recall, here, 'What can Rex not eat?');
-    await sidecar.start();
     const [warning] = (await warned) as [Error];
     assert.equal(warning.name, 'SemanticRecallWarning');
     assert.match(warning.message, /without memories .*UNAVAILABLE/);
@@ -109,19 +148,16 @@ describe('without a logger', () => {
   });
 
   test("Mastra's is taken once there is one", async () => {
-    await sidecar.kill();
-    const client = sidecar.client({ failOpen: false, connectTimeoutMs: 50 });
+    await using client = await nobodysClient();
     const recall = new SemanticRecall({ client });
     const log = new KeptLog();
     recall.__registerMastra({ getLogger: () => log });
     await ask(recall, here, 'What can Rex not eat?');
-    await sidecar.start();
     assert.equal(log.lines.length, 1);
   });
 
   test('one that throws does not reach the agent', async () => {
-    await sidecar.kill();
-    const client = sidecar.client({ failOpen: false, connectTimeoutMs: 50 });
+    await using client = await nobodysClient();
     const logger = {
       error: () => {
         throw new Error('the disk is full');
@@ -129,7 +165,6 @@ describe('without a logger', () => {
     };
     const recall = new SemanticRecall({ client, logger });
     await ask(recall, here, 'What can Rex not eat?');
-    await sidecar.start();
     assert.equal(recall.stats.recallsFailed, 1);
   });
 });
