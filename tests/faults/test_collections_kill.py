@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from semanticrecall_core.types.collections import Metric, VectorQuery
-from support.collection_model import ANY_TIME, KEY, opened
+from support.collection_model import ANY_TIME, KEY, opened, opened_with_mark
 from support.faulty_disk import FaultyDisk
 from support.killed_writer import killed_writer
 
@@ -25,9 +25,9 @@ WRITER = """
 import sys, threading
 from pathlib import Path
 from semanticrecall_core.types.collections import Metric, VectorChange, VectorEntry, VectorSelection
-from support.collection_model import ANY_TIME, KEY, opened
+from support.collection_model import ANY_TIME, KEY, opened_with_mark
 home, cycle = Path(sys.argv[1]), int(sys.argv[2])
-collections = opened(home, key=KEY if home.name == "encrypted" else None)
+collections = opened_with_mark(home, key=KEY if home.name == "encrypted" else None)
 mutex = threading.Lock()
 def say(line):
     with mutex:
@@ -86,7 +86,7 @@ def test_what_was_acknowledged_is_there_and_whole_after_kill_9(kind: str, tmp_pa
                     done["collections removed"] += 1
                 case ["purged"]:
                     done["purges"] += 1
-        collections = opened(home, key=key)
+        collections = opened_with_mark(home, key=key)
         assert list(collections.verify(None, ANY_TIME)) == [], f"{home}, cycle {cycle}"
         for name in ("0", "1", "2"):
             names = {one.name for one in collections.list(f"u{name}")}

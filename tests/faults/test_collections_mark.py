@@ -9,28 +9,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from semanticrecall_core.collections.file_format import CollectionsFile
-from semanticrecall_core.collections.sqlite_collections import SqliteVectorCollections
 from semanticrecall_core.messages.high_water_mark import HighWaterMark
 from semanticrecall_core.types.errors import CorruptDataError
-from semanticrecall_server.collections_assembly import MARK_FILE, MarkFile
-from support.collection_model import ANY_TIME, by_ids, entry, filled, find, put
+from semanticrecall_server.collections_assembly import MARK_FILE
+from support.collection_model import ANY_TIME, by_ids, entry, filled, find, opened_with_mark, put
 
 LOG_HEADER, FRAME = 32, 8192 + 24
-
-
-def opened(home: Path, *, accept_loss: bool = False) -> SqliteVectorCollections:
-    return SqliteVectorCollections(
-        CollectionsFile(home / "collections.db"),
-        mark=lambda: MarkFile(HighWaterMark(home / MARK_FILE)),
-        accept_loss=accept_loss,
-    )
 
 
 def killed(tmp_path: Path) -> Path:
     """A directory as a kill leaves it: a file, and a log with several changes."""
     home = tmp_path / "running"
     home.mkdir()
-    collections = opened(home)
+    collections = opened_with_mark(home)
     filled(collections, "c", 50, 1)
     for n in range(5):
         put(collections, entry(f"late{n}", [1.0] * 16))
@@ -42,10 +33,10 @@ def killed(tmp_path: Path) -> Path:
 
 def test_a_log_that_is_whole_is_gone_on_with(tmp_path: Path) -> None:
     home = killed(tmp_path)
-    collections = opened(home)
+    collections = opened_with_mark(home)
     assert collections.describe("u", "c").vectors == 55
     collections.close()
-    again = opened(home)
+    again = opened_with_mark(home)
     assert again.describe("u", "c").vectors == 55
     again.close()
 
@@ -66,7 +57,7 @@ def test_a_damaged_log_is_noticed(what: str, tmp_path: Path) -> None:
         log.unlink()
     before = {path.name: path.read_bytes() for path in home.iterdir()}
     with capture_logs() as logs:
-        collections = opened(home)
+        collections = opened_with_mark(home)
     assert "collections_acknowledged_changes_missing" in [one["event"] for one in logs] or (
         what == "no log"
     )
@@ -81,25 +72,25 @@ def test_a_damaged_log_is_noticed(what: str, tmp_path: Path) -> None:
 def test_an_older_copy_is_noticed_and_can_be_accepted(tmp_path: Path) -> None:
     home = tmp_path / "data"
     home.mkdir()
-    first = opened(home)
+    first = opened_with_mark(home)
     filled(first, "c", 10, 1)
     first.close()
     copy = (home / "collections.db").read_bytes()
-    second = opened(home)
+    second = opened_with_mark(home)
     put(second, entry("late", [1.0] * 16))
     second.close()
     (home / "collections.db").write_bytes(copy)
-    refused = opened(home)
+    refused = opened_with_mark(home)
     for _ in range(2):
         with pytest.raises(CorruptDataError) as raised:
             find(refused, [1.0] * 16)
         assert raised.value.reason == "ACKNOWLEDGED_CHANGES_MISSING"
     assert [one.kind for one in refused.verify(None, ANY_TIME)] == ["PAGE_DAMAGED"]
     refused.close()
-    accepted = opened(home, accept_loss=True)
+    accepted = opened_with_mark(home, accept_loss=True)
     assert accepted.describe("u", "c").vectors == 10
     accepted.close()
-    again = opened(home)
+    again = opened_with_mark(home)
     assert again.describe("u", "c").vectors == 10
     again.close()
 
@@ -107,12 +98,12 @@ def test_an_older_copy_is_noticed_and_can_be_accepted(tmp_path: Path) -> None:
 def test_a_file_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
     home = tmp_path / "data"
     home.mkdir()
-    first = opened(home)
+    first = opened_with_mark(home)
     filled(first, "c", 10, 1)
     first.close()
     (home / "collections.db").unlink()
     for vectors in (3, 3):
-        again = opened(home)
+        again = opened_with_mark(home)
         if not again.list("u"):
             filled(again, "c", vectors, 1)
         assert again.describe("u", "c").vectors == vectors
@@ -122,12 +113,12 @@ def test_a_file_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
 def test_a_mark_that_is_gone_is_made_again(tmp_path: Path) -> None:
     home = tmp_path / "data"
     home.mkdir()
-    first = opened(home)
+    first = opened_with_mark(home)
     filled(first, "c", 10, 1)
     first.close()
     for content in (b"", b"\xff" * 8192):
         (home / MARK_FILE).write_bytes(content)
-        again = opened(home)
+        again = opened_with_mark(home)
         assert again.describe("u", "c").vectors == 10
         put(again, entry("x", [1.0] * 16))
         again.delete_vectors("u", "c", by_ids("x"), ANY_TIME)

@@ -30,7 +30,7 @@ from semanticrecall_core.types.collections import (
     VectorSelection,
 )
 from semanticrecall_core.types.errors import NotFoundError
-from support.collection_model import ANY_TIME, KEY, ModelCollection, holds, opened
+from support.collection_model import ANY_TIME, KEY, ModelCollection, holds, opened_with_mark
 
 # Few keys and values, so that filters meet metadata; hard ones, so that types matter.
 KEYS = ("a", "b", "é", "$size")
@@ -173,7 +173,7 @@ class Collections(RuleBasedStateMachine):
         self.collections = self.opened()
 
     def opened(self) -> SqliteVectorCollections:
-        return opened(self.folder, key=self.key, bytes_max=self.bytes_max)
+        return opened_with_mark(self.folder, key=self.key, bytes_max=self.bytes_max)
 
     @rule(place=places, metric=st.sampled_from(Metric))
     def create(self, place: Place, metric: Metric) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from semanticrecall_core.collections.file_format import CollectionsFile
 from semanticrecall_core.collections.sqlite_collections import SqliteVectorCollections
+from semanticrecall_core.messages.high_water_mark import HighWaterMark
 from semanticrecall_core.types.collections import (
     CollectionLimits,
     Metric,
@@ -27,6 +28,7 @@ from semanticrecall_core.types.collections import (
     VectorSelection,
 )
 from semanticrecall_core.types.values import CallBudget
+from semanticrecall_server.collections_assembly import MARK_FILE, MarkFile
 
 ANY_TIME = CallBudget(math.inf)
 KEY = bytes(range(32))
@@ -45,6 +47,18 @@ def opened(
     """Collections in `collections.db` of a folder."""
     file = CollectionsFile(folder / "collections.db", vfs=vfs, key=key)
     return SqliteVectorCollections(file, CollectionLimits(**limits))
+
+
+def opened_with_mark(
+    folder: Path, *, key: bytes | None = None, accept_loss: bool = False, **limits: int
+) -> SqliteVectorCollections:
+    """The same, held against what was acknowledged."""
+    return SqliteVectorCollections(
+        CollectionsFile(folder / "collections.db", key=key),
+        CollectionLimits(**limits),
+        lambda: MarkFile(HighWaterMark(folder / MARK_FILE)),
+        accept_loss=accept_loss,
+    )
 
 
 def entry(id: str, values: Any, **metadata: object) -> VectorEntry:
