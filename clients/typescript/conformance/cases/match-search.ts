@@ -174,9 +174,10 @@ const window: ConformanceCase = {
     });
     const narrow = await world.recall('past', ask);
     const wide = await world.recall('past', ask, [], { recall: { topK: 3, messageRange: 0 } });
-    const seen = `${narrow.ids.join(' ')}${narrow.block}; with scope resource ${foundIn(wide.everything, ['amber glass'])}`;
+    const others = foundIn(wide.block, ['amber glass', 'lamp is amber', 'noted']);
+    const seen = `${narrow.ids.join(' ')}${narrow.block}; of other threads ${others}`;
     return observed(
-      seen === 'm2 hit1 m3 hit2 m4 m5; with scope resource amber glass',
+      seen === 'm2 hit1 m3 hit2 m4 m5; of other threads amber glass',
       'two windows as one, in order',
       seen,
     );
