@@ -77,6 +77,10 @@ def imported_modules(path: Path) -> set[str]:
     return names
 
 
+INSTALLED = {"node_modules", "build"}
+"""Folders in which others' files are, where they are there at all."""
+
+
 def distributions_used(*folders: str, without: str | None = None) -> set[str]:
     """Distributions, other than our own, that the files below the folders import."""
     known = packages_distributions()
@@ -84,6 +88,8 @@ def distributions_used(*folders: str, without: str | None = None) -> set[str]:
     for folder in folders:
         for path in (ROOT / folder).rglob("*.py"):
             if without is not None and path.is_relative_to(ROOT / without):
+                continue
+            if INSTALLED.intersection(path.relative_to(ROOT / folder).parts):
                 continue
             for name in imported_modules(path):
                 top = name.split(".")[0]
