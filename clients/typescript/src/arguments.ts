@@ -149,11 +149,16 @@ export function iterable(
   value: unknown,
   field: string,
 ): AsyncIterable<unknown> | Iterable<unknown> {
-  if (typeof value === 'object' && value !== null) {
-    if (Symbol.asyncIterator in value) return value as AsyncIterable<unknown>;
-    if (Symbol.iterator in value) return value as Iterable<unknown>;
-  }
-  throw wrong(field, 'an iterable, e.g. an array', value);
+  if (!isIterable(value)) throw wrong(field, 'an iterable, e.g. an array', value);
+  return value;
+}
+
+function isIterable(value: unknown): value is AsyncIterable<unknown> | Iterable<unknown> {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    (Symbol.asyncIterator in value || Symbol.iterator in value)
+  );
 }
 
 /** An array of strings. */

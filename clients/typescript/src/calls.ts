@@ -231,13 +231,10 @@ export class Calls {
   /** Waits for a sidecar that starts or restarts; not again for one that was away just now. */
   async #connected(deadline: Deadline): Promise<void> {
     if (this.#transport.isReady) return;
-    const isAway = performance.now() - this.#awaySince < AWAY_MS;
-    const limits = deadline.limits(isAway ? PROBE_MS : this.settings.connectTimeoutMs);
-    if (isAway && !(await this.#listens())) throw unreachable(this.settings.address);
-    if (await this.#transport.ready(limits)) {
-      this.#awaySince = -Infinity;
-      return;
-    }
+    const patienceMs = this.#patienceMs();
+    if (patienceMs === 0 && !(await this.#listens())) throw unreachable(this.settings.address);
+    const limits = deadline.limits(patienceMs === 0 ? PROBE_MS : patienceMs);
+    if (await this.#transport.ready(limits)) return;
     this.#awaySince = performance.now();
     const { address } = this.settings;
     throw (await this.#listens()) ? noConnection(address) : unreachable(address);
@@ -248,30 +245,38 @@ export class Calls {
     request: MessageShape<I>,
     deadline: Deadline,
   ): Promise<MessageShape<O>> {
-    for (let attempt = 1; ; attempt++) {
+    const patience = new Deadline(this.#patienceMs(), undefined);
+    for (let attempt = 1; ;) {
       await this.#connected(deadline);
       try {
         const answer = await this.#transport.unary(method, request, deadline.limits());
         this.#budget.succeeded();
+        this.#awaySince = -Infinity;
         return answer;
       } catch (error) {
-        const pauseMs = this.#pauseMs(method, error, attempt);
-        if (pauseMs === undefined || pauseMs >= deadline.limits().timeoutMs) throw error;
+        if (!mayRepeat(method, error)) throw error;
+        const restarts = isRestarting(error);
+        const pauseMs = restarts ? restartPauseMs(error) : this.#pauseMs(error, attempt++);
+        if (restarts && pauseMs >= patience.limits().timeoutMs) {
+          this.#awaySince = performance.now();
+          throw error;
+        }
+        if (pauseMs >= deadline.limits().timeoutMs) throw error;
         await pause(pauseMs, deadline.signal);
       }
     }
   }
 
-  /** How long to wait before the call is sent again; nothing where it is not. */
-  #pauseMs(method: DescMethod, error: unknown, attempt: number): number | undefined {
-    if (!(error instanceof SemanticRecallError && error.retryable)) return undefined;
-    const isWrite = REPEATABLE_WRITES.has(method);
-    const may =
-      (error instanceof UnavailableError && (isWrite || READS.has(method))) ||
-      (error instanceof ResourceExhaustedError && isWrite);
-    if (!may) return undefined;
+  /** How long a call waits for a sidecar that starts or restarts. */
+  #patienceMs(): number {
+    const isAway = performance.now() - this.#awaySince < AWAY_MS;
+    return isAway ? 0 : this.settings.connectTimeoutMs;
+  }
+
+  /** How long to wait before the call is sent again; Infinity where it is not. */
+  #pauseMs(error: SemanticRecallError, attempt: number): number {
     this.#budget.failed();
-    if (attempt >= ATTEMPTS_MAX || !this.#budget.allows) return undefined;
+    if (attempt >= ATTEMPTS_MAX || !this.#budget.allows) return Infinity;
     const backoffMs = Math.min(BACKOFF_MOST_MS, BACKOFF_FIRST_MS * 2 ** (attempt - 1));
     // Callers that failed together do not come back together.
     return Math.max(error.retryAfterMs, backoffMs * (0.8 + 0.4 * Math.random()));
@@ -284,6 +289,22 @@ export class Calls {
     });
     return this.#probe;
   }
+}
+
+function mayRepeat(method: DescMethod, error: unknown): error is SemanticRecallError {
+  if (!(error instanceof SemanticRecallError && error.retryable)) return false;
+  const isWrite = REPEATABLE_WRITES.has(method);
+  if (error instanceof UnavailableError) return isWrite || READS.has(method);
+  return error instanceof ResourceExhaustedError && isWrite;
+}
+
+/** Whether the sidecar is there, but not ready yet, or no more: that is waited for, not counted. */
+function isRestarting(error: SemanticRecallError): boolean {
+  return error.reason === 'STARTING' || error.reason === 'DRAINING';
+}
+
+function restartPauseMs(error: SemanticRecallError): number {
+  return Math.min(BACKOFF_MOST_MS, Math.max(BACKOFF_FIRST_MS, error.retryAfterMs));
 }
 
 async function listens(place: Place): Promise<boolean> {

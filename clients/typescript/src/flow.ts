@@ -17,6 +17,8 @@ export class StreamEnded extends Error {}
 interface Waiting {
   answer(answer: v1.RecallResponse): void;
   fail(error: Error): void;
+  /** Its caller has left. */
+  gone: boolean;
 }
 
 /** One stream that was opened, until it ends. */
@@ -55,15 +57,17 @@ class OpenStream {
     this.#duplex.write(request);
   }
 
-  /** No more requests; done when those under way have been answered. */
+  /** No more requests; done when those that somebody waits for have been answered. */
   async finish(): Promise<void> {
     if (this.ended) return;
+    const waiting = [...this.#waiting.values()];
     const ended = new Promise<void>((resolve) => {
       this.#duplex.once('status', () => {
         resolve();
       });
     });
-    this.#duplex.end();
+    if (waiting.length > 0 && waiting.every(({ gone }) => gone)) this.#duplex.cancel();
+    else this.#duplex.end();
     await ended;
   }
 
@@ -112,6 +116,7 @@ export class RecallFlow {
     const stream = this.#current();
     let timer: NodeJS.Timeout | undefined;
     let abort: (() => void) | undefined;
+    let waiting: Waiting | undefined;
     try {
       const answer = await new Promise<v1.RecallResponse>((resolve, reject) => {
         timer = setTimeout(() => {
@@ -123,7 +128,8 @@ export class RecallFlow {
           };
           signal.addEventListener('abort', abort, { once: true });
         }
-        stream.send(request, { answer: resolve, fail: reject });
+        waiting = { answer: resolve, fail: reject, gone: false };
+        stream.send(request, waiting);
       });
       if (answer.error !== undefined) throw errorOfDetail(answer.error);
       return answer;
@@ -131,6 +137,7 @@ export class RecallFlow {
       signal?.throwIfAborted();
       throw error;
     } finally {
+      if (waiting !== undefined) waiting.gone = true;
       clearTimeout(timer);
       if (abort !== undefined) signal?.removeEventListener('abort', abort);
     }

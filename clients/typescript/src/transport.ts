@@ -1,4 +1,5 @@
 /** The wire: calls over one HTTP/2 connection (grpc-js), with the errors of this package. */
+import type { Readable } from 'node:stream';
 import type {
   DescMessage,
   DescMethod,
@@ -181,9 +182,11 @@ export class Transport {
 
   /** The answers of a stream, as they are asked for. Who stops half way ends the stream. */
   async *answers<T>(
-    call: AsyncIterable<T> & Cancellable,
+    call: Readable & AsyncIterable<T> & Cancellable,
     signal: AbortSignal | undefined,
   ): AsyncGenerator<T, void, undefined> {
+    // An error that comes when nobody reads any more, that of being cancelled say, is no news.
+    call.on('error', () => undefined);
     try {
       yield* call;
     } catch (error) {

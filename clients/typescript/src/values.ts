@@ -270,9 +270,9 @@ export interface ClientOptions {
   /** Milliseconds a call may take, unless the call says otherwise. Default 10,000. */
   timeoutMs?: number | undefined;
   /**
-   * Milliseconds of that which may go by while nothing answers at the address (a sidecar that
-   * starts or restarts). Default 3,000. For 10 seconds after a call that has waited so long in vain
-   * the next one tries once, without waiting.
+   * Milliseconds of that which may go by while nothing answers at the address, or a sidecar answers
+   * that it is still starting. Default 3,000. For 10 seconds after a call that has waited so long in
+   * vain the next ones try once, without waiting.
    */
   connectTimeoutMs?: number | undefined;
   /**

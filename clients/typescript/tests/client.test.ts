@@ -376,6 +376,10 @@ for (const tcp of [false, true]) {
           ['k2', undefined],
         ],
       );
+      for await (const { message } of memory.admin.export('care')) {
+        assert.equal(message.id, 'k');
+        break;
+      }
       const vectors = exported.flatMap((one) => (one.vectors === undefined ? [] : [one.vectors]));
       const again = await memory.index('copy', 't', [user('keep me', { id: 'k' })], { vectors });
       assert.equal(again.info.embeddingsComputed, 0);

@@ -87,6 +87,25 @@ describe('a sidecar that behaves as told', () => {
     assert.equal(sidecar.streams.length, 2);
   });
 
+  test('a session ends when those who wait have been answered, not for those who left', async () => {
+    const session = memory.recallStream();
+    const { recalled } = sidecar;
+    sidecar.recalled = () => undefined;
+    const stop = new AbortController();
+    const left = session.recall('ada', 'one', { signal: stop.signal });
+    while (sidecar.streamedRecalls === 0) await new Promise(setImmediate);
+    stop.abort(new Error('enough'));
+    await assert.rejects(left, { message: 'enough' });
+    await session.close();
+
+    sidecar.recalled = recalled;
+    const other = memory.recallStream();
+    const asked = other.recall('ada', 'two');
+    while (sidecar.streams.length < 2) await new Promise(setImmediate);
+    await other.close();
+    assert.equal((await asked).contextText, 'two');
+  });
+
   test('index waits for a full queue as long as it is told to', async () => {
     sidecar.failures.push({ code: grpc.status.RESOURCE_EXHAUSTED, retryAfterMs: 150 });
     sidecar.failures.push({ code: grpc.status.UNAVAILABLE });
@@ -116,6 +135,24 @@ describe('a sidecar that behaves as told', () => {
     for (let at = 0; at < 4; at++) sidecar.failures.push({ code: grpc.status.UNAVAILABLE });
     await assert.rejects(memory.index('ada', 't', [user('hello')]), UnavailableError);
     assert.equal(sidecar.singleCalls.length, 4);
+  });
+
+  test('a sidecar that starts is waited for, but not again and again', async () => {
+    const starting = { code: grpc.status.UNAVAILABLE, reason: 'STARTING', retryAfterMs: 20 };
+    const patient = clientOf({ connectTimeoutMs: 60_000 });
+    for (let at = 0; at < 8; at++) sidecar.failures.push(starting);
+    await patient.index('ada', 't', [user('hello')]);
+    assert.equal(sidecar.singleCalls.length, 9);
+    await patient.close();
+
+    sidecar.failures.push(...Array.from({ length: 50 }, () => starting));
+    const impatient = clientOf({ connectTimeoutMs: 150 });
+    await assert.rejects(impatient.index('ada', 't', [user('a')]), { reason: 'STARTING' });
+    const sent = [...sidecar.singleCalls].length;
+    assert.ok(sent > 10, String(sent));
+    await assert.rejects(impatient.index('ada', 't', [user('a')]), { reason: 'STARTING' });
+    assert.equal(sidecar.singleCalls.length, sent + 1);
+    await impatient.close();
   });
 
   test('what must not be sent twice is sent once', async () => {
