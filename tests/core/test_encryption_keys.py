@@ -71,10 +71,10 @@ def reason(folder: Path, keys: UserKeys) -> str:
 def test_a_key_file_is_read_as_its_format_says(folder: Path) -> None:
     expected = [
         derived(DATA_KEY, b"semanticrecall " + name)
-        for name in (b"recall.db", b"embeddings.db", b"images")
+        for name in (b"recall.db", b"embeddings.db", b"collections.db", b"images")
     ]
     assert subkeys(unlocked(folder, UserKeys(OLD))) == expected
-    assert len(set(expected)) == 3
+    assert len(set(expected)) == 4
 
 
 def test_a_key_file_that_is_made_is_one_that_can_be_read_by_its_format(tmp_path: Path) -> None:
