@@ -81,7 +81,7 @@ NODE22 := $(TYPESCRIPT)/node22
 NODE_MAJOR_MIN := 20
 
 define npm-ci
-@if ! node -e 'process.exit(+process.versions.node.split(".")[0] < $(NODE_MAJOR_MIN))' 2>/dev/null; then \
+@if ! node -e 'process.exit(parseInt(process.versions.node) < $(NODE_MAJOR_MIN) ? 1 : 0)' 2>/dev/null; then \
 	echo 'Node.js $(NODE_MAJOR_MIN) or newer and npm are needed for the TypeScript client.' >&2; exit 1; \
 fi
 @echo 'Installing the packages of $(1) ...'
