@@ -4,7 +4,8 @@ import { after, before, describe, test } from 'node:test';
 
 import { MessageList } from '@mastra/core/agent/message-list';
 
-import type { RecallClient } from '../src/index.js';
+import type { RecallResult } from '../src/index.js';
+import { RecallClient } from '../src/index.js';
 import type { SemanticRecallOptions } from '../src/mastra/index.js';
 import { SemanticRecall } from '../src/mastra/index.js';
 import type { Place } from './support/mastra.js';
@@ -32,6 +33,17 @@ before(async () => {
 after(async () => {
   await sidecar.stop();
 });
+
+/** Notes which answers the sidecar had kept. */
+class WatchedClient extends RecallClient {
+  readonly wereKept: boolean[] = [];
+
+  override async recall(...asked: Parameters<RecallClient['recall']>): Promise<RecallResult> {
+    const found = await super.recall(...asked);
+    this.wereKept.push(found.info?.answerCacheHit === true);
+    return found;
+  }
+}
 
 function processor(options: SemanticRecallOptions = {}): { recall: SemanticRecall; log: KeptLog } {
   const log = new KeptLog();
@@ -117,6 +129,31 @@ describe('a turn', () => {
 });
 
 describe('where text of other threads goes', () => {
+  test('a question that the sidecar has under this id does not use up topK either', async () => {
+    const here = place();
+    const { recall } = processor({ topK: 1, messageRange: 0 });
+    const fact = said('user', 'My dog Rex is allergic to chicken');
+    const question = said('user', 'What can Rex not eat?');
+    await index(recall, here, [fact, question]);
+    const list = await ask(recall, here, question);
+    assert.deepEqual(rememberedIds(list), [fact.id]);
+    assert.equal(recall.stats.recalls, 1);
+  });
+
+  test('the same question in another turn is answered again without a search', async () => {
+    const here = place();
+    const watched = new WatchedClient(sidecar.address);
+    const { recall } = processor({ client: watched });
+    const fact = said('user', 'My dog Rex is allergic to chicken');
+    await index(recall, here, [fact]);
+    for (let turn = 0; turn < 2; turn += 1) {
+      const list = await ask(recall, here, 'What can Rex not eat?');
+      assert.deepEqual(rememberedIds(list), [fact.id]);
+    }
+    await watched.close();
+    assert.deepEqual(watched.wereKept, [false, true]);
+  });
+
   test('beforeLastUser: right before the question, in no system message', async () => {
     const there = place('thread-old');
     const { recall } = processor({ placement: 'beforeLastUser' });

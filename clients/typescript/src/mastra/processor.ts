@@ -171,17 +171,24 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
       return;
     }
     const settings = settingsOfRequest(this.#options, memory.semanticRecall);
-    const present = args.messageList.get.all.db();
     const { timeoutMs, wait } = this.#options;
     const signal = args.abortSignal;
     const startedMs = performance.now();
     await this.#link.writer.flush({ timeoutMs, signal, wait, reporter: this.#reporter });
-    const found = await this.#ask(memory, query, {
-      ...this.#recallOptions(memory, settings, present),
-      // What waited had its share of the time.
-      timeoutMs: Math.max(1, timeoutMs - (performance.now() - startedMs)),
-      signal,
-    });
+    this.#reporter.count('recalls');
+    const asking = newQuestionId(args);
+    const ask = (present: readonly MastraDBMessage[]): Promise<RecallResult | undefined> =>
+      this.#ask(memory, query, {
+        ...this.#recallOptions(memory, settings, present),
+        // What came before had its share of the time.
+        timeoutMs: Math.max(1, timeoutMs - (performance.now() - startedMs)),
+        signal,
+      });
+    const present = args.messageList.get.all.db();
+    // A new id in every request would keep the sidecar from giving an answer again.
+    let found = await ask(present.filter(({ id }) => id !== asking));
+    // It has the question under this id: the turn is done once more.
+    if (found?.messages.some(({ message }) => message.id === asking)) found = await ask(present);
     if (found === undefined) return;
     this.#putOtherThreads(args.messageList, found.contextText, memory);
     this.#putThisThread(args.messageList, found, memory, settings);
@@ -192,7 +199,6 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
     query: string,
     options: RecallOptions & CallOptions,
   ): Promise<RecallResult | undefined> {
-    this.#reporter.count('recalls');
     try {
       const found = await this.#link.client.recall(memory.resourceId, query, options);
       if (found.degraded === undefined) {
@@ -370,4 +376,10 @@ function newMessages(args: OutputArgs): MastraDBMessage[] {
   const known = new Set(input.map((one) => one.id));
   const responses = messages.filter((one) => !known.has(one.id) && messageList.isNewMessage(one));
   return [...input, ...responses];
+}
+
+/** Id of the message that asks, where it is new in this turn; as a rule nobody knows it yet. */
+function newQuestionId({ messages, messageList }: InputArgs): string | undefined {
+  const last = lastOf(messages, isOfUser);
+  return messageList.get.input.db().find(({ id }) => id === last?.id)?.id;
 }
