@@ -10,7 +10,8 @@
  * `Memory` asks of PostgreSQL. What is asked and how is said in `measure.ts`; docs/benchmarks.md
  * says how to read it.
  */
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { rmSync } from 'node:fs';
+import { chmod, mkdtemp, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
@@ -89,11 +90,10 @@ async function main(): Promise<void> {
   const directory = await mkdtemp(path.join(os.tmpdir(), 'bench-mastra-'));
   // PostgreSQL runs as another user, and has a directory of its own in it.
   await chmod(directory, 0o755);
-  try {
-    await measure(config, corpus, directory);
-  } finally {
-    await rm(directory, { recursive: true, force: true });
-  }
+  process.on('exit', () => {
+    rmSync(directory, { recursive: true, force: true });
+  });
+  await measure(config, corpus, directory);
 }
 
 async function measure(config: Config, corpus: Corpus, directory: string): Promise<void> {
@@ -105,20 +105,25 @@ async function measure(config: Config, corpus: Corpus, directory: string): Promi
     ? await startPostgres(path.join(directory, 'postgres'))
     : undefined;
   const found: Found = { rows: [], samples: [] };
+  const written = (): Promise<Result> =>
+    resultOf(config, found, {
+      'cosine of vectors made here and by the sidecar, least': agreement,
+      'load of the machine before, mean of a minute': loadBefore,
+      'a text embedded here, p50 ms': report.percentile(embedder.embedMs, 50),
+      PostgreSQL: postgres?.version ?? 'not there: LibSQL alone',
+    });
   const surroundings = { config, corpus, directory, embedder, postgres };
   try {
     for (const size of config.sizes) {
-      for (const layout of LAYOUTS) await measureStore(surroundings, { size, layout }, found);
+      for (const layout of LAYOUTS) {
+        await measureStore(surroundings, { size, layout }, found);
+        await save(config, await written());
+      }
     }
   } finally {
     await postgres?.stop();
   }
-  await write(config, found, {
-    'cosine of vectors made here and by the sidecar, least': agreement,
-    'load of the machine before, mean of a minute': loadBefore,
-    'a text embedded here, p50 ms': report.percentile(embedder.embedMs, 50),
-    PostgreSQL: postgres?.version ?? 'not there: LibSQL alone',
-  });
+  print(await written());
 }
 
 /** The model must be the same on both sides. */
@@ -186,44 +191,66 @@ function isOurs({ system }: Series): boolean {
   return system === report.OURS;
 }
 
-async function write(
+/** As `benchmarks/report.py` describes it. */
+interface Result {
+  script: string;
+  command: string;
+  smoke: boolean;
+  machine: string;
+  versions: Record<string, string>;
+  config: Record<string, unknown>;
+  skipped: string;
+  latencies_ms: Record<string, never>;
+  figures: Record<string, number | string>;
+  bars: report.Bar[];
+  tables: { mastra: report.Row[] };
+  charts: never[];
+  answers_digest: string;
+}
+
+async function resultOf(
   config: Config,
   found: Found,
   figures: Record<string, number | string>,
-): Promise<void> {
-  const bars = report.barsOf(found.rows);
-  const { json, dataDir, ...shown } = config;
-  const result = {
+): Promise<Result> {
+  const { json: _, dataDir, smoke, budget, ...shown } = config;
+  return {
     script: 'mastra',
     command: 'make bench-mastra',
-    smoke: config.smoke,
+    smoke,
     machine: await report.machine(),
     versions: await report.versions(),
-    config: { ...shown, data_dir: path.relative(ROOT, dataDir) },
+    config: { ...shown, ...budget, dataDir: path.relative(ROOT, dataDir) },
     skipped: '',
     latencies_ms: {},
     figures,
-    bars,
+    bars: report.barsOf(found.rows),
     tables: { mastra: found.rows },
     charts: [],
     answers_digest: report.digestOf(found.samples),
   };
+}
+
+/** After each store: what is measured is there, whatever happens to the rest. */
+async function save({ json }: Config, result: Result): Promise<void> {
+  if (json === undefined) return;
+  await writeFile(path.resolve(ROOT, json), `${JSON.stringify(result, null, 1)}\n`);
+}
+
+function print(result: Result): void {
+  const smoke = 'A smoke run: it shows that everything runs; its figures mean nothing.';
   const lines = [
     `mastra  ${result.machine}`,
     `config: ${JSON.stringify(result.config)}`,
-    ...(config.smoke
-      ? ['A smoke run: it shows that everything runs; its figures mean nothing.']
-      : []),
-    ...Object.entries(figures).map(([name, figure]) => `${name}: ${figure}`),
+    ...(result.smoke ? [smoke] : []),
+    ...Object.entries(result.figures).map(([name, figure]) => `${name}: ${figure}`),
     '',
-    report.tableText(found.rows),
+    report.tableText(result.tables.mastra),
     '',
-    ...bars.map(report.barText),
+    ...result.bars.map(report.barText),
     `answers ${result.answers_digest}`,
   ];
   process.stdout.write(`${lines.join('\n')}\n`);
-  if (json !== undefined)
-    await writeFile(path.resolve(ROOT, json), `${JSON.stringify(result, null, 1)}\n`);
 }
 
 function configOf(args: readonly string[]): Config {
@@ -270,4 +297,8 @@ function seconds(startedMs: number): string {
   return ((performance.now() - startedMs) / 1_000).toFixed(1);
 }
 
+// What was started ends with this process; see `processes.ts`.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => process.exit(1));
+}
 await main();

@@ -104,9 +104,9 @@ async function makeLibsql(kept: string, filling: Filling): Promise<void> {
   const { dimensions } = filling.corpus;
   await vector.createIndex({ indexName: INDEX, dimension: dimensions });
   await fill({ storage, vector }, filling);
-  // The last to close writes the log into the file.
   await vector.close();
   await store.close();
+  await intoOneFile(half);
   await rename(half, kept);
 }
 
@@ -125,6 +125,16 @@ async function giveToOneUser(from: string, to: string): Promise<void> {
     'write',
   );
   client.close();
+  await intoOneFile(to);
+}
+
+/** Writes what is in the log beside a file into it, so that the file alone is all of it. */
+async function intoOneFile(file: string): Promise<void> {
+  const client = createClient({ url: `file:${file}` });
+  const answer = await client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
+  client.close();
+  if (answer.rows[0]?.['busy'] !== 0) throw new Error('the log is still in use');
+  await Promise.all([rm(`${file}-wal`, { force: true }), rm(`${file}-shm`, { force: true })]);
 }
 
 async function memoryOf(store: LibSQLStore | PostgresStore): Promise<MemoryStorage> {

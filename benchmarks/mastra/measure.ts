@@ -1,9 +1,8 @@
 /** Rounds of calls: every system in turn, so that noise of the machine falls on all alike. */
-import { monitorEventLoopDelay } from 'node:perf_hooks';
-import type { IntervalHistogram } from 'node:perf_hooks';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { StoredMessage } from './corpus.ts';
 import { ownerOf } from './corpus.ts';
+import { LoopWatch } from './loop-watch.ts';
+import type { LoopTimes } from './loop-watch.ts';
 import type { Filling, System } from './systems.ts';
 import type { Turn, Speaker } from './turn.ts';
 import { answered, recalledText, turnOf } from './turn.ts';
@@ -31,7 +30,8 @@ export interface Series {
   callMs: number[];
   /** Of all rounds together, from the first call to the last answer. */
   wallMs: number;
-  /** How late the event loop was at the worst: so long it was held, or had no processor. */
+  /** See `LoopTimes`. */
+  loopLateMs: number;
   loopHeldMs: number;
   /** The text that was recalled, of the first question. */
   sample: string;
@@ -43,11 +43,9 @@ interface Asked {
   question: string;
 }
 
-const LOOP_RESOLUTION_MS = 1;
 const HISTORY_MESSAGES = 10;
 const REPEATED_QUESTIONS = 20;
 const CALLS_GROWTH_MAX = 4;
-const MS_NS = 1e6;
 
 /** Hands out questions, each of them once. */
 export class Questions {
@@ -162,11 +160,11 @@ export async function outputInTurns(
       const turn = speakers.turn(i, said[i] ?? '');
       await system.hooks.processInput(turn);
       const ended = answered(turn, replies[i] ?? '');
-      const lag = await startLag();
+      const watch = LoopWatch.start();
       const began = performance.now();
       await system.hooks.processOutputResult(ended);
       seen.callMs.push(performance.now() - began);
-      seen.loopHeldMs = Math.max(seen.loopHeldMs, await stopLag(lag));
+      note(seen, watch.stop());
     }
     seen.wallMs = seen.callMs.reduce((sum, ms) => sum + ms, 0);
     refuseFailures(system);
@@ -183,7 +181,7 @@ async function askTurns(
 ): Promise<void> {
   globalThis.gc?.();
   let next = 0;
-  const lag = await startLag();
+  const watch = LoopWatch.start();
   const began = performance.now();
   const caller = async (): Promise<void> => {
     while (next < turns.length && performance.now() - began < msMax) {
@@ -195,7 +193,7 @@ async function askTurns(
   };
   await Promise.all(Array.from({ length: callers }, caller));
   seen.wallMs += performance.now() - began;
-  seen.loopHeldMs = Math.max(seen.loopHeldMs, await stopLag(lag));
+  note(seen, watch.stop());
   for (const turn of turns.slice(0, next)) refuseNothing(system, turn);
   seen.sample ||= recalledText(turns[0] as Turn);
 }
@@ -226,19 +224,10 @@ function refuseFailures(system: System): void {
   if (system.failures() > 0) throw new Error(`${system.name} failed; its own words are above`);
 }
 
-/** It counts from when its own timer has fired once. */
-async function startLag(): Promise<IntervalHistogram> {
-  const lag = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
-  lag.enable();
-  await sleep(2 * LOOP_RESOLUTION_MS);
-  return lag;
-}
-
-/** A loop that calls have held to their very end is late only now. */
-async function stopLag(lag: IntervalHistogram): Promise<number> {
-  await sleep(2 * LOOP_RESOLUTION_MS);
-  lag.disable();
-  return lag.count === 0 ? 0 : Math.max(0, lag.max / MS_NS - LOOP_RESOLUTION_MS);
+/** What a watch has seen, added to what was the worst before. */
+function note(seen: Series, { lateMs, heldMs }: LoopTimes): void {
+  seen.loopLateMs = Math.max(seen.loopLateMs, lateMs);
+  seen.loopHeldMs = Math.max(seen.loopHeldMs, heldMs);
 }
 
 function numbered(questions: readonly string[]): Asked[] {
@@ -250,5 +239,5 @@ function cycled(asked: readonly Asked[], count: number): Asked[] {
 }
 
 function emptySeries(system: string): Series {
-  return { system, callMs: [], wallMs: 0, loopHeldMs: 0, sample: '' };
+  return { system, callMs: [], wallMs: 0, loopLateMs: 0, loopHeldMs: 0, sample: '' };
 }

@@ -1,6 +1,5 @@
 /** Our processor over a sidecar process. */
-import { cp, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { cp, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { RecallClient } from '../../clients/typescript/dist/index.js';
 import { SemanticRecall } from '../../clients/typescript/dist/mastra/index.js';
@@ -17,9 +16,7 @@ export async function openOurs(directory: string, filling: Filling): Promise<Sys
   if (filled === undefined) throw new Error(`there is no store ${name}`);
   const dataDir = path.join(directory, name);
   await cp(filled, dataDir, { recursive: true });
-  // Not in `directory`: the path of a socket is 107 bytes at most.
-  const short = await mkdtemp(path.join(tmpdir(), 'bench-mastra-'));
-  const sidecar = await startSidecar(short, dataDir, isServing);
+  const sidecar = await startSidecar(directory, dataDir, isServing);
   const client = new RecallClient({ address: sidecar.address, timeoutMs: CALL_MS_MAX });
   let failures = 0;
   const logger = {
@@ -40,7 +37,6 @@ export async function openOurs(directory: string, filling: Filling): Promise<Sys
     close: async () => {
       await client.close();
       await sidecar.stop();
-      await rm(short, { recursive: true });
       await rm(dataDir, { recursive: true });
     },
   };
@@ -51,8 +47,7 @@ export async function embedWithSidecar(
   directory: string,
   texts: readonly string[],
 ): Promise<number[][]> {
-  const short = await mkdtemp(path.join(tmpdir(), 'bench-mastra-'));
-  const sidecar = await startSidecar(short, path.join(directory, 'embedding'), isServing);
+  const sidecar = await startSidecar(directory, path.join(directory, 'embedding'), isServing);
   const client = new RecallClient(sidecar.address);
   try {
     const answer = await client.embed(texts, { role: 'query' });
@@ -60,7 +55,6 @@ export async function embedWithSidecar(
   } finally {
     await client.close();
     await sidecar.stop();
-    await rm(short, { recursive: true });
   }
 }
 

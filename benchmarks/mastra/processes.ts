@@ -15,6 +15,12 @@ const POLL_MS = 50;
 const UNPRIVILEGED_ID = 65_534;
 const SHARED_BUFFERS = '1GB';
 
+/** What has to end when this process ends, however it does, and by which signal. */
+const running = new Map<ChildProcess, NodeJS.Signals>();
+process.on('exit', () => {
+  for (const [child, signal] of running) child.kill(signal);
+});
+
 /** Where to reach a PostgreSQL, and how to end it. */
 export interface Postgres {
   connection: { host: string; port: number; database: string; user: string; password: string };
@@ -51,6 +57,7 @@ export async function startPostgres(directory: string): Promise<Postgres> {
     ['-D', data, '-k', directory, ...settings.flatMap((setting) => ['-c', setting])],
     { ...identity, stdio: 'ignore' },
   );
+  running.set(child, 'SIGQUIT');
   const port = 5432;
   const connection = { host: directory, port, user: 'bench', password: 'none' };
   const isready = ['-h', directory, '-p', String(port), '-U', 'bench', '-d', 'postgres'];
@@ -64,7 +71,7 @@ export async function startPostgres(directory: string): Promise<Postgres> {
   };
 }
 
-/** A sidecar on a Unix socket in `directory`, as `semanticrecall serve` starts it. */
+/** A sidecar on a Unix socket in `directory`, whose path is short; as `semanticrecall serve` starts it. */
 export async function startSidecar(
   directory: string,
   dataDir: string,
@@ -75,6 +82,7 @@ export async function startSidecar(
   const child = spawn(path.join(VENV_BIN, 'semanticrecall'), ['serve', ...flags], {
     stdio: ['ignore', 'ignore', 'inherit'],
   });
+  running.set(child, 'SIGKILL');
   await until(child, () => isServing(address));
   return { address, stop: () => end(child, 'SIGTERM') };
 }
@@ -94,6 +102,7 @@ async function until(child: ChildProcess, attempt: () => Promise<unknown>): Prom
 }
 
 async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  running.delete(child);
   if (child.exitCode !== null || child.signalCode !== null) return;
   const closed = once(child, 'close');
   child.kill(signal);

@@ -12,6 +12,7 @@ function series(durations: Record<string, number[]>, loopHeldMs = 1) {
     system,
     callMs,
     wallMs: callMs.reduce((sum, ms) => sum + ms, 0),
+    loopLateMs: 2 * loopHeldMs,
     loopHeldMs,
     sample: '',
   }));

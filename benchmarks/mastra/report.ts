@@ -30,6 +30,7 @@ export interface Row {
   per_second: number;
   /** p50 by that of SemanticRecall. */
   ratio: number;
+  loop_late_ms: number;
   loop_held_ms: number;
 }
 
@@ -59,6 +60,7 @@ export function rowsOf(place: Place, series: readonly Series[]): Row[] {
       p99_ms: rounded(percentile(one.callMs, 99)),
       per_second: rounded((1_000 * one.callMs.length) / one.wallMs),
       ratio: rounded(p50 / oursP50),
+      loop_late_ms: rounded(one.loopLateMs),
       loop_held_ms: rounded(one.loopHeldMs),
     };
   });
