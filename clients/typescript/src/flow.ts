@@ -146,6 +146,8 @@ export class RecallFlow {
   /** Ends the stream; done when those under way have been answered. */
   async close(): Promise<void> {
     clearTimeout(this.#idle);
+    // A timer that was cleared never runs again, refreshed or not: the next stream has its own.
+    this.#idle = undefined;
     const stream = this.#stream;
     this.#stream = undefined;
     await stream?.finish();
