@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -9,9 +10,13 @@ import numpy as np
 import orjson
 import pytest
 
-from semanticrecall_core.collections.columns import ROWS_ONE_BY_ONE_MAX, Columns
+from semanticrecall_core.collections.columns import COLUMNS_MAX, ROWS_ONE_BY_ONE_MAX, Columns
 from semanticrecall_core.collections.filter_parsing import parse_filter
-from semanticrecall_core.types.errors import DeadlineExceededError, InvalidArgumentError
+from semanticrecall_core.types.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+)
 from semanticrecall_core.types.values import CallBudget
 from support.collection_model import ANY_TIME, holds
 
@@ -271,3 +276,42 @@ def test_a_search_ends_with_its_budget() -> None:
     assert parsed is not None
     with pytest.raises(DeadlineExceededError):
         Columns().matching(parsed, metadata, np.ones(3_000, bool), CallBudget(time.monotonic() - 1))
+
+
+@pytest.mark.parametrize("operator", ["$gt", "$regex", "$contains"])
+def test_a_filter_of_many_conditions_ends_with_its_budget(operator: str) -> None:
+    metadata = [b'{"a": "%d"}' % i for i in range(3_000)]
+    many = parse_filter({"$nor": [{"a": {operator: f"x{i}"}} for i in range(200)]}, "filter")
+    assert many is not None
+    columns, alive = Columns(), np.ones(len(metadata), bool)
+    assert columns.matching(many, metadata, alive, ANY_TIME).all()
+    asked = 0
+
+    def is_cancelled() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 5
+
+    with pytest.raises(CancelledError):
+        columns.matching(many, metadata, alive, CallBudget(math.inf, is_cancelled))
+    assert asked == 6
+
+
+def test_a_filter_with_many_keys_takes_no_more_memory_than_columns_may() -> None:
+    metadata = [
+        orjson.dumps({f"k{key}": f"{row}" for key in range(2 * COLUMNS_MAX)})
+        for row in range(2 * ROWS_ONE_BY_ONE_MAX)
+    ]
+    parsed = parse_filter(
+        {"$nor": [{f"k{key}": "none"} for key in range(2 * COLUMNS_MAX)]}, "filter"
+    )
+    assert parsed is not None
+    columns, sizes = Columns(), [0]
+
+    def look() -> bool:
+        sizes.append(columns.memory_bytes)
+        return False
+
+    alive = np.ones(len(metadata), bool)
+    assert columns.matching(parsed, metadata, alive, CallBudget(time.monotonic() + 60, look)).all()
+    assert 0 < max(sizes) <= columns.memory_bytes * (COLUMNS_MAX + 1) / COLUMNS_MAX

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -55,6 +55,7 @@ KEYS_PER_ROW: Final = 4
 """So many values of a column are compared in the time that one row's metadata take."""
 
 _ROWS_BETWEEN_CHECKS: Final = 1_000
+_LOOKS_BETWEEN_CHECKS: Final = 50  # at rows under a condition that may be long itself
 _KEY_BYTES: Final = 200  # of a dictionary's entry with its rows
 _WAIT_S: Final = 0.1
 
@@ -146,10 +147,7 @@ class Columns:
         while not self._lock.acquire(timeout=min(_WAIT_S, budget.remaining())):
             budget.check()
         try:
-            found = _Evaluation(self._columns, metadata, budget).matching(condition, among)
-            while len(self._columns) > COLUMNS_MAX:
-                self._columns.popitem(last=False)
-            return found
+            return _Evaluation(self._columns, metadata, budget).matching(condition, among)
         finally:
             self._lock.release()
 
@@ -188,6 +186,7 @@ class _Evaluation:
                 return among
 
     def _condition(self, condition: Condition, among: Mask) -> Mask:
+        self._budget.check()
         column = self._columns.get(condition.path)
         is_ready = column is not None and column.rows >= len(among)
         if not is_ready or not isinstance(condition.test, (Equals, Exists)):
@@ -197,6 +196,8 @@ class _Evaluation:
                 return self._one_by_one(condition, np.flatnonzero(among), len(among))
         if column is None:
             column = self._columns[condition.path] = Column(condition.path)
+            while len(self._columns) > COLUMNS_MAX:
+                self._columns.popitem(last=False)
         self._columns.move_to_end(condition.path)
         column.read_up_to(self._metadata, len(among), self._budget)
         found = self._in_column(condition, column, among)
@@ -206,7 +207,7 @@ class _Evaluation:
     def _one_by_one(self, condition: Condition, rows: NDArray[np.int64], count: int) -> Mask:
         found = np.zeros(count, bool)
         for done, row in enumerate(rows.tolist()):
-            if done % _ROWS_BETWEEN_CHECKS == 0:
+            if done % _LOOKS_BETWEEN_CHECKS == 0:
                 self._budget.check()
             found[row] = matches(condition, orjson.loads(self._metadata[row]))
         return found
@@ -222,42 +223,38 @@ class _Evaluation:
                 return found | ~_mask([column.there], column, count)
             case Equals(operand=operand) if (key := scalar_key(operand)) is not None:
                 return _mask(_of(column, key), column, count)
-            case Compares():
-                return _mask(_compared(column, test), column, count)
-            case Finds():
-                return self._found(column, test, count)
+            case Compares(operand=limit):
+                kind, holds = type(limit), ORDERS[test.order]
+                both = (column.values, column.elements)
+                rows = self._keyed(both, lambda key: type(key) is kind and holds(key, limit))
+                return _mask(rows, column, count)
+            case Finds(is_found=is_found):
+                both = (column.values, column.elements)
+                rows = self._keyed(both, lambda key: isinstance(key, str) and is_found(key))
+                return _mask(rows, column, count)
             case Contains(operand=str() as part):
-                holding = [
-                    rows
-                    for key, rows in column.values.items()
-                    if isinstance(key, str) and part in key
-                ]
-                return _mask([*holding, *_of_elements(column, part)], column, count)
+                rows = self._keyed(
+                    (column.values,), lambda key: isinstance(key, str) and part in key
+                )
+                return _mask([*rows, *_of_elements(column, part)], column, count)
             case Contains(operand=operand) if (key := scalar_key(operand)) is not None:
                 return _mask(_of(column, key), column, count)
             case _:
                 looked_at = _mask([column.structured], column, count) & among
                 return self._one_by_one(condition, np.flatnonzero(looked_at), count)
 
-    def _found(self, column: Column, test: Finds, count: int) -> Mask:
+    def _keyed(
+        self, postings: Iterable[Postings], holds: Callable[[ScalarKey], bool]
+    ) -> list[array[int]]:
+        """The rows of the scalars for which something holds."""
         found: list[array[int]] = []
-        for postings in (column.values, column.elements):
-            for done, (key, rows) in enumerate(postings.items()):
+        for some in postings:
+            for done, (key, rows) in enumerate(some.items()):
                 if done % _ROWS_BETWEEN_CHECKS == 0:
                     self._budget.check()
-                if isinstance(key, str) and test.is_found(key):
+                if holds(key):
                     found.append(rows)
-        return _mask(found, column, count)
-
-
-def _compared(column: Column, test: Compares) -> list[array[int]]:
-    kind, operand, holds = type(test.operand), test.operand, ORDERS[test.order]
-    return [
-        rows
-        for postings in (column.values, column.elements)
-        for key, rows in postings.items()
-        if type(key) is kind and holds(key, operand)
-    ]
+        return found
 
 
 def _of(column: Column, key: ScalarKey | None) -> list[array[int]]:
