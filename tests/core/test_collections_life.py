@@ -170,6 +170,34 @@ def test_a_call_that_is_over_changes_nothing(
     collections.close()
 
 
+def test_an_update_of_many_ends_with_its_budget(tmp_path: Path) -> None:
+    collections = opened(tmp_path)
+    filled(collections, "c", 2_500, 1)
+    find(collections, [1] * 16)
+    asked, most = 0, math.inf
+
+    def is_cancelled() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > most
+
+    def update(*ids: str) -> int:
+        nonlocal asked
+        asked = 0
+        change = VectorChange(metadata={"n": -1})
+        return collections.update(
+            "u", "c", by_ids(*ids), change, CallBudget(math.inf, is_cancelled)
+        )
+
+    assert update("v0") == 1
+    most = asked + 1
+    with pytest.raises(CancelledError):
+        update(*(f"v{n}" for n in range(1, 2_500)))
+    found = find(collections, [1] * 16, top_k=10, filter={"n": -1})
+    assert [one.id for one in found] == ["v0"]
+    collections.close()
+
+
 def test_nothing_is_made_before_the_first_collection(tmp_path: Path) -> None:
     collections = opened(tmp_path)
     assert collections.list("u") == []

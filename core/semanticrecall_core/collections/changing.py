@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import apsw
@@ -125,14 +125,17 @@ def remove_vectors(connection: apsw.Connection, key: int, ids: Sequence[str]) ->
 
 def put_vectors(connection: apsw.Connection, key: int, vectors: Sequence[StoredVector]) -> None:
     """Add vectors, or replace those of the same ids."""
-    rows = []
-    for one in vectors:
-        value = one.values.astype("<f4").tobytes()
-        checksum = vector_checksum(key, one.id.encode(), one.metadata, value)
-        rows.append((key, one.id, checksum, one.metadata, value))
+
+    def rows() -> Iterator[tuple[int, str, int, bytes, bytes]]:
+        # One after the other: an update may be of a whole collection.
+        for one in vectors:
+            value = one.values.astype("<f4").tobytes()
+            checksum = vector_checksum(key, one.id.encode(), one.metadata, value)
+            yield key, one.id, checksum, one.metadata, value
+
     connection.executemany(
         "INSERT INTO vectors(collection_key, id, checksum, metadata, value) VALUES(?, ?, ?, ?, ?)"
         " ON CONFLICT(collection_key, id) DO UPDATE SET"
         " checksum = excluded.checksum, metadata = excluded.metadata, value = excluded.value",
-        rows,
+        rows(),
     )

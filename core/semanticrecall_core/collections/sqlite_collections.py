@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 _LOCKS: Final = 64
 _WAIT_S: Final = 0.1
+_ROWS_BETWEEN_CHECKS: Final = 1_000
 _ROW_BYTES: Final = 500  # of a vector in memory beside its numbers, before it is read
 _log = structlog.get_logger(__name__)
 
@@ -182,7 +183,7 @@ class SqliteVectorCollections:
         condition = parse_filter(delete_filter, "delete_filter")
         place = (resource_id, name)
         with self._held(place, budget):
-            row = self._row(place)
+            row = self._row(place, budget)
             put = as_stored(entries, row.dimensions, row.metric, self._limits.metadata_bytes_max)
             loaded = self._residents.get(place)
             removed: Sequence[str] = ()
@@ -239,7 +240,7 @@ class SqliteVectorCollections:
         condition = _selected(selection)
         place = (resource_id, name)
         with self._held(place, budget):
-            row = self._row(place)
+            row = self._row(place, budget)
             values = (
                 None
                 if change.values is None
@@ -251,7 +252,9 @@ class SqliteVectorCollections:
             else:
                 ids = list(dict.fromkeys(selection.ids or ()))
             put = []
-            for id in ids:
+            for done, id in enumerate(ids):
+                if done % _ROWS_BETWEEN_CHECKS == 0:
+                    budget.check()
                 before = loaded.stored(id)
                 if before is None:
                     raise NotFoundError(
@@ -280,7 +283,7 @@ class SqliteVectorCollections:
         condition = _selected(selection)
         place = (resource_id, name)
         with self._held(place, budget):
-            row = self._row(place)
+            row = self._row(place, budget)
             loaded = self._residents.get(place)
             if condition is not None:
                 loaded = loaded or self._read_in(place, budget)
@@ -417,10 +420,10 @@ class SqliteVectorCollections:
             self._residents.drop(place)  # the change stands; who asks next reads the file
         self._residents.measure(place)
 
-    def _row(self, place: Name) -> CollectionRow:
+    def _row(self, place: Name, budget: CallBudget | None = None) -> CollectionRow:
         storage = self._opened()
         if storage is not None:
-            with storage.read() as connection:
+            with storage.read(budget) as connection:
                 found = storage.find(connection, *place)
             if found is not None:
                 return found
@@ -438,7 +441,7 @@ class SqliteVectorCollections:
 
     def _read_in(self, place: Name, budget: CallBudget) -> LoadedCollection:
         """Read a collection into memory; its lock is held."""
-        row = self._row(place)
+        row = self._row(place, budget)
         storage = self._opened()
         assert storage is not None
         self._residents.make_room(row.vectors * (4 * row.dimensions + _ROW_BYTES))
