@@ -42,6 +42,8 @@ const FLAGS = {
   calls: { type: 'string', default: '40' },
   'round-ms-max': { type: 'string', default: '1000' },
   turns: { type: 'string', default: '60' },
+  // Of ours: 'dense' looks for vectors alone, as the original does.
+  ranking: { type: 'string', default: 'hybrid' },
   queries: { type: 'string', default: '20000' },
   seed: { type: 'string', default: '7' },
   smoke: { type: 'boolean', default: false },
@@ -64,6 +66,7 @@ interface Config {
   resourceMessages: number;
   budget: Budget;
   turns: number;
+  ranking: 'hybrid' | 'dense';
   queries: number;
   seed: number;
   smoke: boolean;
@@ -177,7 +180,7 @@ async function measureStore(
 
 async function openAll(surroundings: Surroundings, filling: Filling): Promise<System[]> {
   const { config, corpus, directory, embedder, postgres } = surroundings;
-  const systems = [await openOurs(directory, filling)];
+  const systems = [await openOurs(directory, filling, config.ranking)];
   if (postgres !== undefined) systems.push(await openPostgres(postgres, filling, embedder));
   if (filling.size <= config.libsqlMessagesMax) {
     const shape = `${config.resourceMessages}-${corpus.name}`;
@@ -216,7 +219,7 @@ async function resultOf(
   const { json: _, dataDir, smoke, budget, ...shown } = config;
   return {
     script: 'mastra',
-    command: 'make bench-mastra',
+    command: commandOf(process.argv.slice(2)),
     smoke,
     machine: await report.machine(),
     versions: await report.versions(),
@@ -229,6 +232,14 @@ async function resultOf(
     charts: [],
     answers_digest: report.digestOf(found.samples),
   };
+}
+
+/** What repeats a run. */
+function commandOf(args: readonly string[]): string {
+  const kept = args.filter((arg, i) => !arg.startsWith('--json') && args[i - 1] !== '--json');
+  return ['make bench-mastra', ...(kept.length > 0 ? [`BENCH_ARGS='${kept.join(' ')}'`] : [])].join(
+    ' ',
+  );
 }
 
 /** After each store: what is measured is there, whatever happens to the rest. */
@@ -270,6 +281,8 @@ function configOf(args: readonly string[]): Config {
   if (sizes.some((size) => !Number.isSafeInteger(size) || size < 1)) {
     throw new Error('--sizes: numbers of messages, by commas');
   }
+  const ranking = text('ranking');
+  if (ranking !== 'hybrid' && ranking !== 'dense') throw new Error('--ranking: hybrid or dense');
   const dataDir = path.resolve(ROOT, text('data-dir'));
   return {
     dataDir: values.smoke ? path.join(dataDir, 'smoke') : dataDir,
@@ -282,6 +295,7 @@ function configOf(args: readonly string[]): Config {
       roundMsMax: count('round-ms-max'),
     },
     turns: count('turns'),
+    ranking,
     queries: count('queries'),
     seed: count('seed'),
     smoke: values.smoke,

@@ -10,7 +10,11 @@ const CALL_MS_MAX = 60_000;
 const READY_MS_MAX = 2_000;
 
 /** A sidecar over a copy of the filled directory, and the processor with a client of it. */
-export async function openOurs(directory: string, filling: Filling): Promise<System> {
+export async function openOurs(
+  directory: string,
+  filling: Filling,
+  mode: 'hybrid' | 'dense',
+): Promise<System> {
   const name = `${filling.layout}-${filling.size}`;
   const filled = filling.corpus.sidecarStores[name];
   if (filled === undefined) throw new Error(`there is no store ${name}`);
@@ -27,7 +31,7 @@ export async function openOurs(directory: string, filling: Filling): Promise<Sys
   };
   return {
     name: 'SemanticRecall',
-    hooks: new SemanticRecall({ client, logger, timeoutMs: CALL_MS_MAX }),
+    hooks: new SemanticRecall({ client, logger, ranking: { mode }, timeoutMs: CALL_MS_MAX }),
     failures: () => failures,
     // Another answer than the processor asks for: only the vector is found again.
     embed: async (resourceId, question) => {
