@@ -175,10 +175,6 @@ class LoadedCollection:
             return None
         return StoredVector(id, self._moment.values[row], self._moment.metadata[row])
 
-    def has(self, id: str) -> bool:
-        """Whether there is a vector of this id; asked by whoever changes the collection."""
-        return id in self._row_of
-
     # ---- changing ----
 
     def apply(self, removed: Iterable[str], put: Sequence[StoredVector]) -> None:

@@ -77,11 +77,6 @@ class Residents:
             self._loaded.clear()
             self._bytes = 0
 
-    def items(self) -> list[tuple[Name, LoadedCollection]]:
-        """Those that are in memory."""
-        with self._lock:
-            return [(name, loaded) for name, (loaded, _) in self._loaded.items()]
-
     def state(self) -> tuple[int, int]:
         """How many there are, and their bytes."""
         with self._lock:
