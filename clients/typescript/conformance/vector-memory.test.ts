@@ -15,7 +15,7 @@ import { LibSQLStore } from '@mastra/libsql';
 import { Memory } from '@mastra/memory';
 
 import type { RecallClient } from '../src/index.js';
-import { semanticRecallEmbedder } from '../src/mastra/embedder.js';
+import { semanticRecallEmbedder } from '../src/adapters/embedder.js';
 import { SemanticRecallVector, type SemanticRecallVectorOptions } from '../src/mastra/index.js';
 import { startSidecar, type Sidecar } from '../tests/support/sidecar.js';
 import { ScriptedModel } from './support/language-model.js';

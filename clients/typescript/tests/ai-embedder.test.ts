@@ -4,7 +4,7 @@ import type { EmbeddingModelV2, EmbeddingModelV3, EmbeddingModelV4 } from '@ai-s
 import type { MastraEmbeddingModel } from '@mastra/core/vector';
 import type { CallOptions, EmbedOptions, EmbedResult } from '../src/index.js';
 import { FailedPreconditionError, InvalidArgumentError } from '../src/index.js';
-import { semanticRecallEmbedder } from '../src/mastra/embedder.js';
+import { semanticRecallEmbedder } from '../src/adapters/embedder.js';
 
 /** Embeds every text as its length, and keeps what it was asked. */
 class Lengths {

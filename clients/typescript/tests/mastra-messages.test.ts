@@ -4,8 +4,9 @@ import { describe, test } from 'node:test';
 
 import type { MastraDBMessage } from '@mastra/core/agent/message-list';
 
+import { cutToBytes } from '../src/adapters/text.js';
 import type { Message } from '../src/index.js';
-import { cutToBytes, MASTRA_MESSAGE_TYPE, toIndexable, toMastra } from '../src/mastra/messages.js';
+import { MASTRA_MESSAGE_TYPE, toIndexable, toMastra } from '../src/mastra/messages.js';
 import { threadMetadata } from '../src/mastra/turn.js';
 import { said } from './support/mastra.js';
 

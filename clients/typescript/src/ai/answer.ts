@@ -1,5 +1,5 @@
 /** What the middleware reads of a model's answer: its text, and whether it came to its end. */
-import { TEXT_BYTES_MAX } from '../mastra/messages.js';
+import { TEXT_BYTES_MAX } from '../adapters/text.js';
 import { joinedText, type JoinedText, textOfPart } from './prompt.js';
 
 /** Why an answer ended: a word in AI SDK 5, the word and the provider's own since. */

@@ -1,6 +1,6 @@
 /** Counts what was done, and makes known what failed: a line in the log, a call, a number. */
 import type { Logger } from '../index.js';
-import { errorFields } from '../mastra/reporter.js';
+import { errorFields } from '../adapters/error-fields.js';
 
 /** What has been done and what has failed since the middleware was made. */
 export interface RecallMiddlewareStats {
@@ -112,10 +112,14 @@ export class FailureReport {
 function processWarnings(): Logger {
   const told = new Set<string>();
   return {
-    warn(message) {
+    warn(message, fields) {
       if (told.has(message)) return;
       told.add(message);
-      process.emitWarning(message, 'SemanticRecallWarning');
+      const detail = fields?.['error'];
+      process.emitWarning(message, {
+        type: 'SemanticRecallWarning',
+        ...(typeof detail === 'string' ? { detail } : {}),
+      });
     },
   };
 }

@@ -1,6 +1,6 @@
 /** Whose turn a model call is. A mistake here never falls back to somebody else's memory. */
 import { InvalidArgumentError, type JsonObject } from '../index.js';
-import { isJsonObject } from '../mastra/json.js';
+import { isJsonObject } from '../adapters/json.js';
 import type { ModelCall, RecallMiddlewareOptions, TurnIdentity } from './options.js';
 import { ownOptions, PROVIDER_KEY } from './prompt.js';
 

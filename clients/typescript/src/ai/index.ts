@@ -20,11 +20,11 @@ export type {
   RecallToolOptions,
   RecallToolOutput,
 } from './tool.js';
-export { semanticRecallEmbedder } from '../mastra/embedder.js';
+export { semanticRecallEmbedder } from '../adapters/embedder.js';
 export type {
   EmbedAnswer,
   EmbedCall,
   EmbeddingSpecification,
   SemanticRecallEmbedder,
   SemanticRecallEmbedderOptions,
-} from '../mastra/embedder.js';
+} from '../adapters/embedder.js';

@@ -11,6 +11,8 @@
  * A model call never fails because of memory. What fails is counted, logged in one line and given to
  * `onError`; the call goes on without it.
  */
+import { EXCLUDED_IDS_MAX } from '../adapters/limits.js';
+import { ownedClient } from '../adapters/owned-client.js';
 import * as check from '../arguments.js';
 import { assistant, UnavailableError, user } from '../index.js';
 import type { JsonObject, MessageInput, RecallOptions } from '../index.js';
@@ -27,7 +29,6 @@ import type {
   StreamedAnswer,
   TurnIdentity,
 } from './options.js';
-import { ownedClient } from './owned-client.js';
 import {
   MessageIds,
   type PromptMessage,
@@ -37,8 +38,6 @@ import {
 } from './prompt.js';
 
 const TIMEOUT_MS = 3_000;
-/** The server's limit. */
-const EXCLUDED_IDS_MAX = 10_000;
 
 /**
  * Middleware that gives a model the memory of a sidecar.

@@ -14,8 +14,9 @@
  * `providerOptions: { semanticrecall: { messageId: '...' } }`.
  */
 import { createHash } from 'node:crypto';
-import { isRecord } from '../mastra/json.js';
-import { cutToBytes, TEXT_BYTES_MAX } from '../mastra/messages.js';
+import { isStorableId } from '../adapters/ids.js';
+import { isRecord } from '../adapters/json.js';
+import { cutToBytes, TEXT_BYTES_MAX } from '../adapters/text.js';
 
 /** Where the middleware reads its options of one call, and how it marks what it has put in. */
 export const PROVIDER_KEY = 'semanticrecall';
@@ -59,7 +60,7 @@ export interface SpokenMessage extends JoinedText {
 }
 
 /** What the middleware needs to know of a prompt. */
-export interface ReadPrompt<M extends PromptMessage> {
+interface ReadPrompt<M extends PromptMessage> {
   /** The prompt without anything that was recalled into it before. */
   readonly messages: M[];
   /** What the person and the model said, in order. */
@@ -116,7 +117,7 @@ export function readPrompt<M extends PromptMessage>(
     const { text, cut } = joinedText(message.content.flatMap(textOfPart));
     if (text === '') continue;
     const { messageId } = ownOptions(message.providerOptions);
-    const id = typeof messageId === 'string' ? messageId : ids.next(message.role, text);
+    const id = isStorableId(messageId) ? messageId : ids.next(message.role, text);
     const said = { id, role: message.role, text, cut };
     spoken.push(said);
     if (message.role === 'user') lastUser = said;

@@ -9,12 +9,13 @@
 import type { MastraDBMessage } from '@mastra/core/agent/message-list';
 import type { MemoryStorage } from '@mastra/core/storage';
 
+import { errorFields } from '../adapters/error-fields.js';
+import { isRecord } from '../adapters/json.js';
 import { NotFoundError, UnavailableError } from '../errors.js';
 import type { Message } from '../results.js';
 import type { JsonObject } from '../values.js';
-import { isRecord } from './json.js';
 import { type IndexableMessage, toIndexable } from './messages.js';
-import { errorFields, type Reporter } from './reporter.js';
+import type { Reporter } from './reporter.js';
 import type { Batch } from './retry-queue.js';
 import { threadMetadata } from './turn.js';
 import type { MemoryWriter, SidecarCalls, WriteOptions } from './writer.js';
@@ -31,7 +32,7 @@ export interface FollowableMemory {
 }
 
 /** Metadata of a message that is its own and not its thread's. */
-export const OWN_METADATA: ReadonlySet<string> = new Set(['turn_failed', 'finish_reason']);
+const OWN_METADATA: ReadonlySet<string> = new Set(['turn_failed', 'finish_reason']);
 
 /** Ids in one Forget: the server's limit. */
 const FORGET_IDS_MAX = 10_000;

@@ -1,12 +1,12 @@
 /** Mastra: `SemanticRecall` over a sidecar, with only the import changed. */
-export { semanticRecallEmbedder } from './embedder.js';
+export { semanticRecallEmbedder } from '../adapters/embedder.js';
 export type {
   EmbedAnswer,
   EmbedCall,
   EmbeddingSpecification,
   SemanticRecallEmbedder,
   SemanticRecallEmbedderOptions,
-} from './embedder.js';
+} from '../adapters/embedder.js';
 export type { FollowableMemory, FollowableStore } from './follower.js';
 export type { RecallLogger, SemanticRecallOptions } from './options.js';
 export type { InputArgs, OutputArgs } from './processor.js';

@@ -1,29 +1,60 @@
 /** What processors of one process share for each sidecar: client, what waits, what is followed. */
-import { RecallClient } from '../client.js';
+import { ownedClient } from '../adapters/owned-client.js';
+import type { RecallClient } from '../client.js';
+import { clientClosed } from '../errors.js';
 import { StorageFollower } from './follower.js';
 import type { ResolvedOptions, SemanticRecallOptions } from './options.js';
 import { MemoryWriter, type SidecarCalls } from './writer.js';
 
 /** One sidecar, as the processors of a process see it. */
 export interface SidecarLink {
-  readonly client: SidecarCalls;
+  /** Recalls; not any more once it was given up. */
+  readonly client: Pick<SidecarCalls, 'recall'>;
   readonly writer: MemoryWriter;
   readonly follower: StorageFollower;
   /** Gives it up. The last of those who share a client of ours closes it. */
   release(): Promise<void>;
 }
 
-interface Shared {
-  readonly client: RecallClient;
-  users: number;
+/**
+ * A client that can be closed and is made anew by the next call: what waits outlives the processor
+ * that is closed after each request, and so do deletions of the stores that it has followed.
+ */
+class ReopenedClient implements SidecarCalls {
+  readonly #make: () => RecallClient;
+  #client: RecallClient | undefined;
+  users = 0;
+
+  constructor(make: () => RecallClient) {
+    this.#make = make;
+    this.#client = make();
+  }
+
+  recall: SidecarCalls['recall'] = async (...args) => this.#open().recall(...args);
+  index: SidecarCalls['index'] = async (...args) => this.#open().index(...args);
+  forgetMessages: SidecarCalls['forgetMessages'] = async (...args) =>
+    this.#open().forgetMessages(...args);
+  forgetThread: SidecarCalls['forgetThread'] = async (...args) =>
+    this.#open().forgetThread(...args);
+  transferThread: SidecarCalls['transferThread'] = async (...args) =>
+    this.#open().transferThread(...args);
+  listMessages: SidecarCalls['listMessages'] = (...args) => this.#open().listMessages(...args);
+
+  async close(): Promise<void> {
+    const client = this.#client;
+    this.#client = undefined;
+    await client?.close();
+  }
+
+  #open(): RecallClient {
+    this.#client ??= this.#make();
+    return this.#client;
+  }
 }
 
 // A client that was given, or one of ours, has one writer: what waits is sent in order.
 const writers = new WeakMap<SidecarCalls, { writer: MemoryWriter; follower: StorageFollower }>();
-const shared = new Map<string, Shared>();
-
-/** Milliseconds of a turn that may go by while nothing answers at the address. */
-const CONNECT_TIMEOUT_MS = 1_000;
+const shared = new Map<string, ReopenedClient>();
 
 /**
  * The link that options ask for. Agents that make a processor for each request share a client, and
@@ -40,18 +71,21 @@ export function linkOf(options: SemanticRecallOptions, resolved: ResolvedOptions
     options.token ?? process.env['SEMANTICRECALL_TOKEN'],
     options.tls,
   ]);
-  const known = shared.get(key) ?? { client: clientOf(options), users: 0 };
+  const known = shared.get(key) ?? new ReopenedClient(() => clientOf(options));
   known.users += 1;
   shared.set(key, known);
   let isReleased = false;
-  return linkTo(known.client, resolved, async () => {
+  const release = async (): Promise<void> => {
     if (isReleased) return;
     isReleased = true;
     known.users -= 1;
-    if (known.users > 0) return;
-    if (shared.get(key) === known) shared.delete(key);
-    await known.client.close();
-  });
+    if (known.users === 0) await known.close();
+  };
+  const recall: SidecarCalls['recall'] = async (...args) => {
+    if (isReleased) throw clientClosed();
+    return known.recall(...args);
+  };
+  return { ...linkTo(known, resolved, release), client: { recall } };
 }
 
 function linkTo(
@@ -71,13 +105,5 @@ function linkTo(
 }
 
 function clientOf({ address, token, tls }: SemanticRecallOptions): RecallClient {
-  return new RecallClient({
-    address,
-    token,
-    tls,
-    connectTimeoutMs: CONNECT_TIMEOUT_MS,
-    // The processor decides what a failure means, and tells it: once.
-    failOpen: false,
-    logger: { warn: () => undefined },
-  });
+  return ownedClient<RecallClient>({ address, token, tls }).client;
 }

@@ -7,19 +7,21 @@
  */
 import type { MastraDBMessage } from '@mastra/core/agent/message-list';
 
+import { isRecord } from '../adapters/json.js';
+import { cutToBytes, TEXT_BYTES_MAX } from '../adapters/text.js';
 import type { Message } from '../results.js';
 import type { MessageInput } from '../values.js';
-import { isRecord } from './json.js';
 
 /** `payloadType` of a message of Mastra's second format, as JSON. */
 export const MASTRA_MESSAGE_TYPE = 'application/vnd.mastra.message+json;format=2';
 
-/** Bytes of UTF-8 that the sidecar takes as the text of one message. */
-export const TEXT_BYTES_MAX = 262_144;
 /** Bytes that the sidecar takes as the payload of one message. */
-export const PAYLOAD_BYTES_MAX = 1_048_576;
+const PAYLOAD_BYTES_MAX = 1_048_576;
+/** What the sidecar takes as a time: the years 1 to 9999, in milliseconds since 1970. */
+const TIME_MS_LEAST = -62_135_596_800_000;
+const TIME_MS_MOST = 253_402_300_799_999;
 /** Bytes of UTF-8 that the sidecar takes as a query. */
-export const QUERY_BYTES_MAX = 1_048_576;
+const QUERY_BYTES_MAX = 1_048_576;
 
 const WORKING_MEMORY_TOOLS: ReadonlySet<string> = new Set([
   'updateWorkingMemory',
@@ -115,15 +117,6 @@ export function textMessage(
   return { id, role, createdAt, ...place, content };
 }
 
-/** The beginning of a text that has at most so many bytes in UTF-8, cut between characters. */
-export function cutToBytes(text: string, bytesMax: number): string {
-  if (text.length * 3 <= bytesMax || Buffer.byteLength(text) <= bytesMax) return wellFormed(text);
-  const bytes = Buffer.from(text);
-  let end = bytesMax;
-  while (end > 0 && ((bytes[end] ?? 0) & 0xc0) === 0x80) end -= 1;
-  return bytes.toString('utf8', 0, end);
-}
-
 /** The last that meets a condition. */
 export function lastOf<T>(items: readonly T[], meets: (item: T) => boolean): T | undefined {
   for (let index = items.length - 1; index >= 0; index -= 1) {
@@ -131,11 +124,6 @@ export function lastOf<T>(items: readonly T[], meets: (item: T) => boolean): T |
     if (item !== undefined && meets(item)) return item;
   }
   return undefined;
-}
-
-/** The text as UTF-8 can carry it: half of a pair of surrogates becomes U+FFFD. */
-function wellFormed(text: string): string {
-  return /[\ud800-\udfff]/.test(text) ? Buffer.from(text).toString() : text;
 }
 
 /** The message as Mastra's MessageHistory writes it; `undefined` where it writes none. */
@@ -241,5 +229,6 @@ function isStoredMessage(value: unknown): value is StoredMessage {
 
 function validDate(value: unknown): Date | undefined {
   const date = value instanceof Date ? value : new Date(typeof value === 'string' ? value : NaN);
-  return Number.isNaN(date.getTime()) ? undefined : date;
+  const ms = date.getTime();
+  return ms >= TIME_MS_LEAST && ms <= TIME_MS_MOST ? date : undefined;
 }

@@ -1,12 +1,12 @@
 /** What a {@link SemanticRecall} processor is told: the original's options, and ours. */
 import type { MemoryStorage } from '@mastra/core/storage';
 
+import { isRecord } from '../adapters/json.js';
 import * as check from '../arguments.js';
 import type { RecallClient } from '../client.js';
 import { InvalidArgumentError } from '../errors.js';
 import type { FollowableStore } from './follower.js';
 import type { JsonObject, MessageRange, Ranking, Scope, TlsOptions } from '../values.js';
-import { isRecord } from './json.js';
 
 /** Where lines of log go. Mastra's loggers fit (`IMastraLogger`); so does `console`. */
 export interface RecallLogger {
@@ -184,7 +184,7 @@ export function resolveOptions(options: SemanticRecallOptions): ResolvedOptions 
   return {
     ...recallSettings(given),
     given: new Set(Object.keys(given).filter((name) => given[name] !== undefined)),
-    filter: optional(given['filter'], (v) => check.json(v, 'filter')),
+    filter: optional(given['filter'], (v) => check.filter(v, 'filter')),
     maxTokens: optional(given['maxTokens'], (v) => between(v, 'maxTokens', 1, 1_000_000)),
     ranking: optional(given['ranking'], ranking),
     contextFormat: check.member(FORMATS, given['contextFormat'] ?? 'default', 'contextFormat'),
@@ -230,7 +230,7 @@ export function filterOfRequest(
 ): JsonObject | undefined {
   const wanted = isRecord(request) ? request['filter'] : undefined;
   if (wanted === undefined || wanted === null) return options.filter;
-  const filter = check.json(wanted, 'semanticRecall.filter');
+  const filter = check.filter(wanted, 'semanticRecall.filter');
   return options.filter === undefined ? filter : { $and: [options.filter, filter] };
 }
 

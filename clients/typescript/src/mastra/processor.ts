@@ -3,6 +3,9 @@ import type { MastraDBMessage, MessageList } from '@mastra/core/agent/message-li
 import type { ProcessInputArgs, ProcessOutputResultArgs, Processor } from '@mastra/core/processors';
 import type { MemoryStorage } from '@mastra/core/storage';
 
+import { errorFields } from '../adapters/error-fields.js';
+import { isStorableId } from '../adapters/ids.js';
+import { EXCLUDED_IDS_MAX } from '../adapters/limits.js';
 import type { RecallResult } from '../results.js';
 import type { CallOptions, JsonObject, RecallOptions } from '../values.js';
 import type { FollowableMemory, FollowableStore } from './follower.js';
@@ -26,7 +29,7 @@ import {
   type SemanticRecallOptions,
   settingsOfRequest,
 } from './options.js';
-import { errorFields, type RecallStats, Reporter } from './reporter.js';
+import { type RecallStats, Reporter } from './reporter.js';
 import { threadMetadata, type TurnMemory, turnMemory } from './turn.js';
 
 /** What `processInput` needs of its arguments. */
@@ -45,8 +48,6 @@ export type OutputArgs = Pick<ProcessOutputResultArgs, 'messages'> &
 /** A turn's memory of which the owner is known. */
 type OwnedMemory = TurnMemory & { readonly resourceId: string };
 
-/** Ids that a recall may exclude: the server's limit. */
-const EXCLUDED_IDS_MAX = 10_000;
 const FAILED: ReadonlySet<string> = new Set(['error', 'aborted', 'tripwire']);
 
 /**
@@ -220,7 +221,10 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
     present: readonly MastraDBMessage[],
   ): RecallOptions {
     const { maxTokens, ranking, contextFormat, timeZone } = this.#options;
-    const ids = present.map((message) => message.id).filter((id) => !id.startsWith(NOTE_ID_PREFIX));
+    // What the sidecar would refuse as an id it holds no message of.
+    const ids = present
+      .map((message) => message.id)
+      .filter((id) => isStorableId(id) && !id.startsWith(NOTE_ID_PREFIX));
     return {
       ...settings,
       threadId: memory.threadId,

@@ -1,5 +1,5 @@
 /** What went wrong, told once: a line of log and a counter; never text of a message. */
-import { SemanticRecallError } from '../errors.js';
+import type { ReportFields } from '../adapters/error-fields.js';
 import type { RecallLogger } from './options.js';
 
 /** Counters of a {@link SemanticRecall}, since it was made. */
@@ -43,7 +43,7 @@ export interface RecallStats {
 }
 
 /** A fresh set of counters. */
-export function noCounts(): RecallStats {
+function noCounts(): RecallStats {
   return {
     recalls: 0,
     recallsEmpty: 0,
@@ -65,9 +65,6 @@ export function noCounts(): RecallStats {
     changesNotFollowed: 0,
   };
 }
-
-/** What a line of log carries beside its sentence: ids, counts, codes. */
-export type ReportFields = Readonly<Record<string, string | number | boolean | undefined>>;
 
 const WARNING_INTERVAL_MS = 60_000;
 const PREFIX = '[SemanticRecall]';
@@ -133,14 +130,4 @@ export class Reporter {
     this.#warnedAtMs.set(kind, nowMs);
     process.emitWarning(line, 'SemanticRecallWarning');
   }
-}
-
-/** What of an error may stand in a log. */
-export function errorFields(error: unknown): ReportFields {
-  if (error instanceof SemanticRecallError) {
-    const { code, reason, retryable } = error;
-    return { code, reason, retryable, error: error.message };
-  }
-  // A foreign error's message may hold anything: its name says enough.
-  return { error: error instanceof Error ? error.name : typeof error };
 }

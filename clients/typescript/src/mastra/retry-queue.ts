@@ -1,4 +1,6 @@
 /** Messages that the sidecar has not acknowledged yet: kept in this process, within limits. */
+import { isDeepStrictEqual } from 'node:util';
+
 import type { JsonObject } from '../values.js';
 import type { IndexableMessage } from './messages.js';
 
@@ -12,6 +14,9 @@ export interface Batch {
   readonly metadata: JsonObject;
   readonly messages: readonly IndexableMessage[];
 }
+
+/** What is to be forgotten: a thread, or messages. */
+export type Target = { readonly threadId: string } | { readonly ids: readonly string[] };
 
 interface Entry {
   readonly resourceId: string;
@@ -62,7 +67,7 @@ export class RetryQueue {
     return pushedOut;
   }
 
-  /** The oldest that wait, as long as they are of one thread and one metadata. They stay. */
+  /** The oldest that waits, with all others of its thread and the same metadata. They stay. */
   oldest(): Batch | undefined {
     let batch: (Batch & { messages: IndexableMessage[] }) | undefined;
     for (const { resourceId, threadId, metadata, message } of this.#entries.values()) {
@@ -70,9 +75,9 @@ export class RetryQueue {
       const fits =
         batch.resourceId === resourceId &&
         batch.threadId === threadId &&
-        batch.metadata === metadata;
-      if (!fits) break;
-      batch.messages.push(message);
+        // Each turn has an object of its own.
+        (batch.metadata === metadata || isDeepStrictEqual(batch.metadata, metadata));
+      if (fits) batch.messages.push(message);
     }
     return batch;
   }
@@ -86,7 +91,7 @@ export class RetryQueue {
   }
 
   /** Takes out a thread, or all of its messages with these ids. */
-  discard(resourceId: string, target: { threadId: string } | { ids: readonly string[] }): void {
+  discard(resourceId: string, target: Target): void {
     if ('ids' in target) {
       for (const id of target.ids) this.#remove(keyOf(resourceId, id));
       return;

@@ -1,9 +1,9 @@
 /** What the request of a turn says about memory: whose, where, and under which options. */
 import type { RequestContext } from '@mastra/core/request-context';
 
+import { depth, isRecord } from '../adapters/json.js';
 import * as check from '../arguments.js';
 import type { JsonObject } from '../values.js';
-import { depth, isRecord } from './json.js';
 
 /** Where Mastra puts it, in the request's context. */
 const CONTEXT_KEY = 'MastraMemory';

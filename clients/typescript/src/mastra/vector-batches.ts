@@ -16,7 +16,7 @@ const FLOAT_BYTES = 4;
 const ENTRY_BYTES = 600;
 
 /** What an upsert is given. */
-export interface GivenVectors {
+interface GivenVectors {
   readonly vectors: readonly (readonly number[])[];
   readonly ids?: readonly string[] | undefined;
   readonly metadata?: readonly unknown[] | undefined;

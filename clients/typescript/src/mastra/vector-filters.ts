@@ -5,9 +5,9 @@
  * inside `$or`); what JavaScript has beyond JSON is written in it here. A value that would change
  * what a filter means is refused: a condition on `undefined` must never become no condition.
  */
+import { isJsonObject, isRecord } from '../adapters/json.js';
 import { InvalidArgumentError } from '../errors.js';
 import type { JsonObject, JsonValue } from '../values.js';
-import { isJsonObject, isRecord } from './json.js';
 
 const LEVELS_MAX = 32;
 const FLAGS_OF_THE_LANGUAGE = 'ims';
@@ -38,15 +38,17 @@ function objectToJson(
   if (levels === 0) {
     throw InvalidArgumentError.of(field, `is nested deeper than ${LEVELS_MAX} levels`);
   }
-  const found: JsonObject = {};
+  const found: [string, JsonValue][] = [];
   for (const [key, value] of Object.entries(given)) {
     if (key === '$regex' && value instanceof RegExp) {
-      Object.assign(found, expressionToJson(value, `${field}.$regex`, given['$options']));
+      const options = given['$options'];
+      found.push(...Object.entries(expressionToJson(value, `${field}.$regex`, options)));
     } else if (!(key === '$options' && given['$regex'] instanceof RegExp)) {
-      found[key] = valueToJson(value, `${field}.${key}`, levels - 1);
+      found.push([key, valueToJson(value, `${field}.${key}`, levels - 1)]);
     }
   }
-  return found;
+  // Not one by one into an object: a condition on "__proto__" would become none.
+  return Object.fromEntries(found);
 }
 
 function valueToJson(value: unknown, field: string, levels: number): JsonValue {

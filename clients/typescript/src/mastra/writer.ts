@@ -1,10 +1,11 @@
 /** Everything that a process writes to one sidecar: in order, and kept while it is away. */
+import { errorFields } from '../adapters/error-fields.js';
 import type { RecallClient } from '../client.js';
 import { SemanticRecallError } from '../errors.js';
 import type { IndexResult } from '../results.js';
 import type { CallOptions, Wait } from '../values.js';
-import { errorFields, type Reporter } from './reporter.js';
-import { type Batch, RetryQueue } from './retry-queue.js';
+import type { Reporter } from './reporter.js';
+import { type Batch, RetryQueue, type Target } from './retry-queue.js';
 
 /** Of the client, what the processor calls. */
 export type SidecarCalls = Pick<
@@ -18,7 +19,7 @@ export type SidecarCalls = Pick<
   | 'close'
 >;
 
-/** How a write goes. */
+/** How a write goes. `timeoutMs` is for all of it, what waited before included. */
 export interface WriteOptions extends CallOptions {
   readonly wait: Wait;
   readonly reporter: Reporter;
@@ -28,6 +29,11 @@ export interface WriteOptions extends CallOptions {
 const REQUEST_MESSAGES_MAX = 1_000;
 /** Bytes of text and payloads in one request: the server's limit is 8 MiB, metadata included. */
 const REQUEST_BYTES_MAX = 4 * 1024 * 1024;
+
+/** Milliseconds in which all of what waits is sent, whoever began with it. */
+const FLUSH_MS = 30_000;
+/** Milliseconds of one call of those. */
+const FLUSH_CALL_MS = 10_000;
 
 /** Sending the same again cannot help: what is wrong is the request. */
 const FINAL_CODES: ReadonlySet<string> = new Set([
@@ -45,6 +51,8 @@ export class MemoryWriter {
   readonly #client: SidecarCalls;
   readonly #queue: RetryQueue;
   readonly #underWay = new Set<Promise<unknown>>();
+  // Of calls that wait until what waited before has been sent.
+  readonly #arriving = new Set<{ batch: Batch }>();
   #flushing: Promise<void> | undefined;
 
   constructor(client: SidecarCalls, queueMessagesMax: number) {
@@ -68,48 +76,63 @@ export class MemoryWriter {
    */
   async write(batch: Batch, options: WriteOptions): Promise<boolean> {
     if (batch.messages.length === 0) return true;
+    const arriving = { batch };
+    const untilMs = performance.now() + (options.timeoutMs ?? Infinity);
     if (this.#queue.size > 0) {
+      this.#arriving.add(arriving);
+      // Half of the time at most: the other half is for what is new.
       await this.flush(options);
-      // It is away still: one more call would only hold the turn up.
+      this.#arriving.delete(arriving);
+      // It is away still, or slow: one more call would only hold the turn up.
       if (this.#queue.size > 0) {
-        this.#keep(batch, options.reporter);
+        this.#keep(arriving.batch, options.reporter);
         return false;
       }
     }
     let isDone = true;
-    for (const request of requestsOf(batch)) {
+    for (const request of requestsOf(arriving.batch)) {
+      if (request.messages.length === 0) continue;
       // After one that waits, the others do: they are newer.
-      if (isDone) isDone = await this.#send(request, options);
+      if (isDone) isDone = await this.#send(request, withinTime(options, untilMs));
       else this.#keep(request, options.reporter);
     }
     return isDone;
   }
 
-  /** Sends what waits, oldest first, until one call fails. Never rejects. */
+  /**
+   * Sends what waits, oldest first, until one call fails. Never rejects.
+   *
+   * What is sent is everybody's, and goes on for {@link FLUSH_MS}. A caller waits for it half of
+   * his time at most, and leaves with his signal.
+   */
   async flush(options: WriteOptions): Promise<void> {
     if (this.#queue.size === 0) return;
-    this.#flushing ??= this.#flushAll(options).finally(() => {
+    const { signal, timeoutMs, ...others } = options;
+    this.#flushing ??= this.#flushAll(others).finally(() => {
       this.#flushing = undefined;
     });
-    await this.#flushing;
+    await ended(this.#flushing, (timeoutMs ?? Infinity) / 2, signal);
   }
 
   /** Drops from what waits; then nothing of it is under way any more. */
-  async discard(
-    resourceId: string,
-    target: { threadId: string } | { ids: readonly string[] },
-  ): Promise<void> {
+  async discard(resourceId: string, target: Target): Promise<void> {
     this.#queue.discard(resourceId, target);
+    for (const arriving of this.#arriving) {
+      arriving.batch = without(arriving.batch, resourceId, target);
+    }
     await Promise.allSettled(this.#underWay);
     // A call that failed meanwhile has put its messages back.
     this.#queue.discard(resourceId, target);
   }
 
   async #flushAll(options: WriteOptions): Promise<void> {
+    const untilMs = performance.now() + FLUSH_MS;
     // Asked anew for each call: what is discarded meanwhile must not be sent any more.
     for (let batch = this.#queue.oldest(); batch !== undefined; batch = this.#queue.oldest()) {
+      if (performance.now() >= untilMs) return;
       const [request] = requestsOf(batch);
-      if (request === undefined || !(await this.#send(request, options))) return;
+      const limits = withinTime({ ...options, timeoutMs: FLUSH_CALL_MS }, untilMs);
+      if (request === undefined || !(await this.#send(request, limits))) return;
     }
   }
 
@@ -163,6 +186,7 @@ export class MemoryWriter {
   }
 
   #keep(batch: Batch, reporter: Reporter): void {
+    if (batch.messages.length === 0) return;
     const pushedOut = this.#queue.add(batch);
     const fields = { messages: batch.messages.length, pending: this.#queue.size };
     reporter.failed('indexFailed', 'the sidecar is away; the messages wait', fields);
@@ -174,6 +198,44 @@ export class MemoryWriter {
     const sentence = 'more messages wait than are kept; the oldest are not remembered';
     reporter.failed('messagesDropped', sentence, { messages }, messages);
   }
+}
+
+/** The same with no more time than is left until then; at least a millisecond. */
+function withinTime(options: WriteOptions, untilMs: number): WriteOptions {
+  const leftMs = Math.min(options.timeoutMs ?? Infinity, untilMs - performance.now());
+  return leftMs === Infinity ? options : { ...options, timeoutMs: Math.max(1, leftMs) };
+}
+
+/** Waits for the end of something, but no longer than one's own time and signal. */
+async function ended(
+  work: Promise<void>,
+  withinMs: number,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  if (withinMs === Infinity && signal === undefined) return work;
+  if (signal?.aborted === true) return;
+  let timer: NodeJS.Timeout | undefined;
+  let leave: (() => void) | undefined;
+  const left = new Promise<void>((resolve) => {
+    leave = () => {
+      resolve();
+    };
+    if (withinMs !== Infinity) timer = setTimeout(leave, withinMs);
+    signal?.addEventListener('abort', leave, { once: true });
+  });
+  await Promise.race([work, left]);
+  clearTimeout(timer);
+  if (leave !== undefined) signal?.removeEventListener('abort', leave);
+}
+
+/** A batch without what is to be forgotten. */
+function without(batch: Batch, resourceId: string, target: Target): Batch {
+  if (batch.resourceId !== resourceId) return batch;
+  if ('threadId' in target) {
+    return batch.threadId === target.threadId ? { ...batch, messages: [] } : batch;
+  }
+  const ids = new Set(target.ids);
+  return { ...batch, messages: batch.messages.filter(({ input }) => !ids.has(input.id)) };
 }
 
 /** The batch as requests that the server takes; nearly always one. */

@@ -5,9 +5,9 @@
  * One vector for questions and for what is to be found: this seam carries no role, so that a model
  * whose prompts differ by role (E5, say) loses a little. The client's own `recall` loses nothing.
  */
-import { ownedClient } from '../ai/owned-client.js';
 import type { EmbedRole, Embedding, RecallClient } from '../index.js';
 import { FailedPreconditionError, InvalidArgumentError } from '../index.js';
+import { ownedClient } from './owned-client.js';
 
 /** Versions of the AI SDK's embedding model specification that this model can state. */
 export type EmbeddingSpecification = 'v2' | 'v3' | 'v4';

@@ -1,19 +1,22 @@
 /** Adapters take a client, or an address: then they make a client, and close what they made. */
 import { InvalidArgumentError, RecallClient } from '../index.js';
-
-/** Milliseconds of a call that may go by while nothing answers at the address. */
-const CONNECT_TIMEOUT_MS = 1_000;
+import type { TlsOptions } from '../index.js';
+import { CONNECT_TIMEOUT_MS } from './limits.js';
 
 /** Which connection an adapter uses. */
-export interface Connection<C> {
+interface Connection<C> {
   /** The client to use. It stays yours: close it yourself. */
   client?: C | undefined;
   /** Without a client: where the sidecar is. Default: as `RecallClient`. */
   address?: string | undefined;
+  /** Without a client. Default: as `RecallClient`. */
+  token?: string | undefined;
+  /** Without a client. Default: as `RecallClient`. */
+  tls?: TlsOptions | boolean | undefined;
 }
 
 /** The client that an adapter uses, and what ends it. */
-export interface OwnedClient<C> {
+interface OwnedClient<C> {
   /** The given client, or a new one. */
   readonly client: C | RecallClient;
   /** Closes the new one; does nothing to a given one. */
@@ -25,7 +28,7 @@ export interface OwnedClient<C> {
  *
  * @throws InvalidArgumentError - both are given, or the address makes no sense.
  */
-export function ownedClient<C>({ client, address }: Connection<C>): OwnedClient<C> {
+export function ownedClient<C>({ client, address, token, tls }: Connection<C>): OwnedClient<C> {
   if (client !== undefined) {
     if (address === undefined) return { client, close: () => Promise.resolve() };
     throw InvalidArgumentError.of(
@@ -35,6 +38,8 @@ export function ownedClient<C>({ client, address }: Connection<C>): OwnedClient<
   }
   const made = new RecallClient({
     address,
+    token,
+    tls,
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
     // The adapter decides what a failure means, and tells it: once.
     failOpen: false,
