@@ -174,7 +174,8 @@ class Settings(StorageSettings, CollectionSettings):
         Group.CAPACITY,
         "Calls at once, beside open streams, Export and Verify. More are RESOURCE_EXHAUSTED at "
         "once. At least twice --recalls-in-flight-max and --index-in-flight-max, since as many "
-        "again may wait for embeddings, and --admin-in-flight-max.",
+        "again may wait for embeddings, and --admin-in-flight-max and "
+        "--collection-reads-in-flight-max.",
         default=2_000,
         ge=8,
         le=1_000_000,

@@ -38,6 +38,15 @@ class CollectionSettings(BaseSettings):
         ge=1,
         le=10_000,
     )
+    collection_reads_in_flight_max: int = setting(
+        Group.COLLECTIONS,
+        "QueryVectors, ListCollections and DescribeCollection calls waiting or worked on; two are "
+        "worked on at once, on threads of their own, so that no recall waits for a collection to "
+        "be read. More are RESOURCE_EXHAUSTED at once.",
+        default=64,
+        ge=1,
+        le=10_000,
+    )
     collections_bytes_max: int = setting(
         Group.COLLECTIONS,
         "Bytes of collections kept in memory; the least recently used are read again when they "

@@ -48,15 +48,17 @@ class Lanes:
         recall: recalls and other short reads; as many threads as cores.
         index: writes, which wait for the disk.
         admin: long work that nobody waits for at a prompt, at low priority.
+        collections: reads of vector collections, which may read a whole one from the disk first.
     """
 
     recall: Lane
     index: Lane
     admin: Lane
+    collections: Lane
 
     def all(self) -> tuple[Lane, ...]:
         """Every lane."""
-        return self.recall, self.index, self.admin
+        return self.recall, self.index, self.admin, self.collections
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,11 @@ def _embed_lane(lanes: Lanes, raw: bytes) -> Lane:
 def _reads(lanes: Lanes, raw: bytes) -> Lane:
     del raw
     return lanes.recall
+
+
+def _reads_collections(lanes: Lanes, raw: bytes) -> Lane:
+    del raw
+    return lanes.collections
 
 
 def _writes(lanes: Lanes, raw: bytes) -> Lane:
@@ -250,13 +257,13 @@ VECTOR_UNARY = (
         "ListCollections",
         vectors_pb2.ListCollectionsRequest,
         lambda s, r, c: s.vectors.list_collections(r, c),
-        _reads,
+        _reads_collections,
     ),
     UnaryMethod(
         "DescribeCollection",
         vectors_pb2.DescribeCollectionRequest,
         lambda s, r, c: s.vectors.describe_collection(r, c),
-        _reads,
+        _reads_collections,
     ),
     UnaryMethod(
         "DeleteCollection",
@@ -274,7 +281,7 @@ VECTOR_UNARY = (
         "QueryVectors",
         vectors_pb2.QueryVectorsRequest,
         lambda s, r, c: s.vectors.query(r, c),
-        _reads,
+        _reads_collections,
     ),
     UnaryMethod(
         "UpdateVectors",

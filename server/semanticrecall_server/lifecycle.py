@@ -86,6 +86,7 @@ RECALL_RETRY_MS = 100
 WRITE_RETRY_MS = 500
 ADMIN_THREADS = 2
 ADMIN_NICE = 10
+COLLECTION_THREADS = 2
 
 
 class Claim(Protocol):
@@ -173,6 +174,11 @@ def make_lanes(settings: Settings, recall_threads: int) -> Lanes:
             "admin",
             LaneLimits(ADMIN_THREADS, settings.admin_in_flight_max, size, ADMIN_NICE),
             WRITE_RETRY_MS,
+        ),
+        collections=Lane(
+            "collections",
+            LaneLimits(COLLECTION_THREADS, settings.collection_reads_in_flight_max, size),
+            RECALL_RETRY_MS,
         ),
     )
 

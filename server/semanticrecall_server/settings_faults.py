@@ -170,12 +170,14 @@ def _capacity_faults(settings: Settings) -> list[str]:
         2 * settings.recalls_in_flight_max
         + 2 * settings.index_in_flight_max
         + settings.admin_in_flight_max
+        + settings.collection_reads_in_flight_max
     )
     if settings.calls_in_flight_max < lanes:
         faults.append(
             f"--calls-in-flight-max {settings.calls_in_flight_max} is less than twice "
-            "--recalls-in-flight-max and --index-in-flight-max, and --admin-in-flight-max "
-            f"({lanes}), so callers would not be told when to come back"
+            "--recalls-in-flight-max and --index-in-flight-max, and --admin-in-flight-max and "
+            f"--collection-reads-in-flight-max ({lanes}), so callers would not be told when to "
+            "come back"
         )
     if settings.index_threads > settings.index_in_flight_max:
         faults.append(

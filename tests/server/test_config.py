@@ -204,7 +204,7 @@ def test_a_missing_or_damaged_file_is_said(tmp_path: Path) -> None:
         ({"request_bytes_max": 6_000_000}, "longest query"),
         ({"answer_bytes_max": 1_000_000}, "less than one of the largest"),
         ({"bytes_in_flight_max": 2_000_000}, "less than one request"),
-        ({"calls_in_flight_max": 1_087}, "less than twice"),
+        ({"calls_in_flight_max": 1_151}, "less than twice"),
         ({"index_threads": 64, "index_in_flight_max": 8}, "some would never work"),
         ({"deadline_default_ms": 20_000, "deadline_max_ms": 10_000}, "--deadline-max-ms"),
         ({"top_k_max": 0}, "--top-k-max"),

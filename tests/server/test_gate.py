@@ -12,7 +12,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 
-from semanticrecall.v1 import admin_pb2, recall_pb2
+from semanticrecall.v1 import admin_pb2, recall_pb2, vectors_pb2
 from semanticrecall_core.types.errors import ResourceExhaustedError
 from semanticrecall_server import gate
 from semanticrecall_server.gate import Gate, Kind
@@ -22,15 +22,17 @@ from support.running_server import InProcessServer, error_detail, parts_of, runn
 from support.stored_messages import changed
 
 SMALL = {
-    "calls_in_flight_max": 10,
+    "calls_in_flight_max": 12,
     "recalls_in_flight_max": 2,
     "index_in_flight_max": 2,
     "index_threads": 2,
     "admin_in_flight_max": 2,
+    "collection_reads_in_flight_max": 2,
     "streams_open_max": 3,
 }
 CHECK = health_pb2.HealthCheckRequest()
 FORGET = recall_pb2.ForgetRequest(resource_id="alice", everything=True)
+COLLECTIONS = vectors_pb2.ListCollectionsRequest(resource_id="alice")
 RECALL = recall_pb2.RecallRequest(resource_id="alice", query="turkey", request_id="r1")
 
 
@@ -100,6 +102,7 @@ def test_more_calls_than_places_are_told_when_to_come_back(
     calls += [small.recall.Forget.future(FORGET, timeout=60) for _ in range(2)]
     calls += [small.admin.GetStats.future(admin_pb2.GetStatsRequest(), timeout=60)]
     calls += [small.admin.GetStats.future(admin_pb2.GetStatsRequest(), timeout=60)]
+    calls += [small.vectors.ListCollections.future(COLLECTIONS, timeout=60) for _ in range(2)]
     small.wait_until(lambda: small.sidecar.calls_inside == SMALL["calls_in_flight_max"])
     error = refusal(lambda: small.recall.Recall(RECALL, timeout=20))
     assert error.details() == "the server has as many calls as it takes on; come back later"

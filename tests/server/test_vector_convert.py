@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
-from semanticrecall.v1 import vectors_pb2
+from semanticrecall.v1 import recall_pb2, vectors_pb2
 from semanticrecall_core.types.collections import (
     COLLECTION_FULL,
     COLLECTION_NOT_FOUND,
@@ -40,6 +40,7 @@ from support.running_server import InProcessServer, error_detail
 
 PLACE: dict[str, Any] = {"resource_id": "alice", "collection": "notes"}
 GOOD = good_vector_requests()
+LANES = ("recall", "index", "admin", "collections")
 ENGINE_NAMES = {
     "CreateCollection": "create",
     "ListCollections": "list",
@@ -318,7 +319,7 @@ def test_the_deadline_of_a_call_is_that_of_the_engine(
 
 
 @pytest.mark.parametrize("method", ENGINE_NAMES)
-def test_queries_wait_among_reads_and_changes_among_writes(
+def test_reads_have_a_place_of_their_own_and_changes_are_among_writes(
     server: InProcessServer, engine: FakeEngine, method: str
 ) -> None:
     reads = {"QueryVectors", "ListCollections", "DescribeCollection"}
@@ -326,12 +327,30 @@ def test_queries_wait_among_reads_and_changes_among_writes(
     call = getattr(server.vectors, method).future(GOOD[method], timeout=20)
     try:
         assert held.entered.wait(20)
-        lanes = {lane: server.in_flight(lane) for lane in ("recall", "index", "admin")}
+        lanes = {lane: server.in_flight(lane) for lane in LANES}
     finally:
         held.release.set()
     call.result(20)
-    mine = "recall" if method in reads else "index"
-    assert lanes == {"recall": 0, "index": 0, "admin": 0} | {mine: 1}
+    mine = "collections" if method in reads else "index"
+    assert lanes == dict.fromkeys(LANES, 0) | {mine: 1}
+
+
+def test_queries_that_are_held_up_keep_no_recall_waiting(
+    server: InProcessServer, engine: FakeEngine
+) -> None:
+    """More of them than there are threads for recalls."""
+    held = engine.hold("query")
+    calls = [server.vectors.QueryVectors.future(GOOD["QueryVectors"], timeout=60) for _ in range(8)]
+    try:
+        assert held.entered.wait(20)
+        server.wait_until(lambda: server.sidecar.calls_inside == 8)
+        recall = recall_pb2.RecallRequest(resource_id="alice", query="turkey")
+        assert server.recall.Recall(recall, timeout=20).messages[0].message.id == "m1"
+        request = recall_pb2.ListThreadsRequest(resource_id="alice")
+        assert list(server.recall.ListThreads(request, timeout=20).threads) == []
+    finally:
+        held.release.set()
+    assert [len(call.result(20).matches) for call in calls] == [1] * 8
 
 
 def test_a_caller_who_leaves_is_told_to_the_engine(
@@ -342,7 +361,7 @@ def test_a_caller_who_leaves_is_told_to_the_engine(
     assert held.entered.wait(20)
     call.cancel()
     assert held.cancelled.wait(20)
-    server.wait_until(lambda: server.in_flight("recall") == 0)
+    server.wait_until(lambda: server.in_flight("collections") == 0)
 
 
 def test_metrics_count_collections(server: InProcessServer) -> None:
