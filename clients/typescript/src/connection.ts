@@ -3,6 +3,7 @@ import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import * as check from './arguments.js';
 import { InvalidArgumentError } from './errors.js';
+import { ProcessWarnings } from './process-warnings.js';
 import type { ClientOptions, Logger, TlsOptions } from './values.js';
 
 const DEFAULT_ADDRESS = '127.0.0.1:7650';
@@ -114,6 +115,10 @@ function placeOf(address: string): Place {
     if (path === '') throw InvalidArgumentError.of('address', '`unix:` needs the path of a socket');
     return { path };
   }
+  if (address.includes('://')) {
+    const advice = 'must be HOST:PORT or unix:/path/to.sock, without a scheme such as "http://"';
+    throw InvalidArgumentError.of('address', advice);
+  }
   const colon = address.lastIndexOf(':');
   const host = address.slice(0, Math.max(colon, 0)).replace(/^\[(.*)\]$/, '$1');
   const port = address.slice(colon + 1);
@@ -200,15 +205,4 @@ function isLogger(value: unknown): value is Logger {
     'warn' in value &&
     typeof value.warn === 'function'
   );
-}
-
-/** What a client without a logger does: each kind of warning once, where Node writes its own. */
-class ProcessWarnings implements Logger {
-  readonly #said = new Set<string>();
-
-  warn(message: string): void {
-    if (this.#said.has(message)) return;
-    this.#said.add(message);
-    process.emitWarning(message, 'SemanticRecallWarning');
-  }
 }

@@ -238,7 +238,11 @@ export function errorOfCode(
 
 /** The error that an ErrorDetail stands for. */
 export function errorOfDetail(detail: ErrorDetail): SemanticRecallError {
-  return errorOfCode(detail.code, detail.message, {
+  const message =
+    CODES[detail.code] === 'UNAUTHENTICATED'
+      ? `${detail.message} (option \`token\`, or SEMANTICRECALL_TOKEN)`
+      : detail.message;
+  return errorOfCode(detail.code, message, {
     ...(detail.reason === '' ? {} : { reason: detail.reason }),
     fieldViolations: detail.fieldViolations.map(({ field, description }) => ({
       field,

@@ -97,6 +97,7 @@ test('what has the wrong kind is named, and what was given is not repeated', asy
     [{ ranking: { recencyHalfLifeMs: -1 } }, 'ranking.recencyHalfLifeMs'],
     [{ filter: { a: { $in: [1, () => 2] } } }, 'filter.a.$in[1]'],
     [{ filter: { a: Infinity } }, 'filter.a'],
+    [{ filter: { projectId: undefined } }, 'filter.projectId'],
     [{ filter: { a: 10n } }, 'filter.a'],
     [{ filter: { a: new Date() } }, 'filter.a'],
     [{ contextFormat: 'xml' }, 'contextFormat'],
@@ -142,6 +143,7 @@ test('forgetting asks for what it needs: an empty condition would forget more', 
 test('a client is refused that could not work, or would send its token in plain text', async () => {
   const wrong: [object, string][] = [
     [{ address: 'localhost' }, 'address'],
+    [{ address: 'http://127.0.0.1:7650' }, 'address'],
     [{ address: 'localhost:0' }, 'address'],
     [{ address: 'localhost:70000' }, 'address'],
     [{ address: 'unix:' }, 'address'],

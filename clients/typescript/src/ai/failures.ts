@@ -1,6 +1,7 @@
 /** Counts what was done, and makes known what failed: a line in the log, a call, a number. */
 import type { Logger } from '../index.js';
 import { errorFields } from '../adapters/error-fields.js';
+import { ProcessWarnings } from '../process-warnings.js';
 
 /** What has been done and what has failed since the middleware was made. */
 export interface RecallMiddlewareStats {
@@ -63,7 +64,7 @@ export class FailureReport {
   };
 
   constructor(logger: Logger | undefined, onError: ((failure: MemoryFailure) => void) | undefined) {
-    this.logger = logger ?? processWarnings();
+    this.logger = logger ?? new ProcessWarnings();
     this.onError = onError;
   }
 
@@ -106,22 +107,6 @@ export class FailureReport {
     });
     attempt(() => this.onError?.({ operation, error, retry }));
   }
-}
-
-/** The process's own warnings, each text once, so that an outage does not flood them. */
-function processWarnings(): Logger {
-  const told = new Set<string>();
-  return {
-    warn(message, fields) {
-      if (told.has(message)) return;
-      told.add(message);
-      const detail = fields?.['error'];
-      process.emitWarning(message, {
-        type: 'SemanticRecallWarning',
-        ...(typeof detail === 'string' ? { detail } : {}),
-      });
-    },
-  };
 }
 
 /** A caller's own function must not end the model's call. */
