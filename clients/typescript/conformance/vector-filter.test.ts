@@ -172,6 +172,13 @@ describe('a filter', () => {
     await fc.assert(property, { numRuns: 300 });
   });
 
+  test('on a field with a name that JavaScript has a meaning for is a condition', async () => {
+    for (const name of ['__proto__', 'constructor', 'toString']) {
+      const filter: unknown = JSON.parse(`{"${name}": "nobody has this"}`);
+      assert.deepEqual(await chosen(filter), []);
+    }
+  });
+
   test('with what no filter can say is refused by name', async () => {
     const bad: Record<string, unknown> = {
       'filter.a': { a: undefined },

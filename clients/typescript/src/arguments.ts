@@ -64,6 +64,11 @@ export function number(value: unknown, field: string): number {
   return value;
 }
 
+/** A function to call. */
+export function callback(value: unknown, field: string): void {
+  if (typeof value !== 'function') throw wrong(field, 'a function', value);
+}
+
 /** What ends a call from outside. */
 export function abortSignal(value: unknown, field: string): AbortSignal {
   if (!(value instanceof AbortSignal)) throw wrong(field, 'an AbortSignal', value);
@@ -191,10 +196,18 @@ export function members<T>(table: Readonly<Record<string, T>>, value: unknown, f
 
 /** A JSON object: nothing in it would be lost or changed on the way. */
 export function json(value: unknown, field: string): JsonObject {
-  return jsonObject(value, field, 1);
+  return jsonObject(value, field, 1, false);
 }
 
-function jsonObject(value: unknown, path: string, level: number): JsonObject {
+/**
+ * A filter. What is undefined in it is refused: without that condition it would match more than was
+ * meant, e.g. what belongs to other projects.
+ */
+export function filter(value: unknown, field: string): JsonObject {
+  return jsonObject(value, field, 1, true);
+}
+
+function jsonObject(value: unknown, path: string, level: number, isFilter: boolean): JsonObject {
   if (level > JSON_LEVELS_MAX) {
     throw InvalidArgumentError.of(path, `is more than ${JSON_LEVELS_MAX} levels deep`);
   }
@@ -202,12 +215,13 @@ function jsonObject(value: unknown, path: string, level: number): JsonObject {
   for (const [key, inner] of Object.entries(fields(value, path))) {
     text(key, path);
     // As JSON.stringify has it: what is undefined is not there.
-    if (inner !== undefined) made.push([key, jsonValue(inner, `${path}.${key}`, level + 1)]);
+    if (inner === undefined && !isFilter) continue;
+    made.push([key, jsonValue(inner, `${path}.${key}`, level + 1, isFilter)]);
   }
   return Object.fromEntries(made);
 }
 
-function jsonValue(value: unknown, path: string, level: number): JsonValue {
+function jsonValue(value: unknown, path: string, level: number, isFilter: boolean): JsonValue {
   switch (typeof value) {
     case 'string':
       return text(value, path);
@@ -221,9 +235,11 @@ function jsonValue(value: unknown, path: string, level: number): JsonValue {
         throw InvalidArgumentError.of(path, `is more than ${JSON_LEVELS_MAX} levels deep`);
       }
       if (Array.isArray(value)) {
-        return value.map((inner: unknown, at) => jsonValue(inner, `${path}[${at}]`, level + 1));
+        return value.map((inner: unknown, at) =>
+          jsonValue(inner, `${path}[${at}]`, level + 1, isFilter),
+        );
       }
-      return jsonObject(value, path, level);
+      return jsonObject(value, path, level, isFilter);
     default:
       throw InvalidArgumentError.of(path, `must be a JSON value, not ${kindOf(value)}`);
   }

@@ -11,6 +11,9 @@ const TIMEOUT_MS_MAX = 600_000;
 /** A stream of recalls, as the transport has it. */
 export type RecallDuplex = Duplex<typeof v1.RecallRequestSchema, typeof v1.RecallResponseSchema>;
 
+/** What a sidecar may take to end a stream that nobody waits for. */
+const END_MS = 1_000;
+
 /** What a recall gets whose stream ended without an answer to it; it is sent another way then. */
 export class StreamEnded extends Error {}
 
@@ -19,6 +22,8 @@ interface Waiting {
   fail(error: Error): void;
   /** Its caller has left. */
   gone: boolean;
+  /** When its caller leaves at the latest, as `performance.now()` has it. */
+  readonly untilMs: number;
 }
 
 /** One stream that was opened, until it ends. */
@@ -68,7 +73,14 @@ class OpenStream {
     });
     if (waiting.length > 0 && waiting.every(({ gone }) => gone)) this.#duplex.cancel();
     else this.#duplex.end();
+    // One that does not answer any more would never say that it has ended.
+    const endMs =
+      Math.max(0, ...waiting.map(({ untilMs }) => untilMs - performance.now())) + END_MS;
+    const timer = setTimeout(() => {
+      this.#duplex.cancel();
+    }, endMs);
     await ended;
+    clearTimeout(timer);
   }
 
   #end(): void {
@@ -128,7 +140,8 @@ export class RecallFlow {
           };
           signal.addEventListener('abort', abort, { once: true });
         }
-        waiting = { answer: resolve, fail: reject, gone: false };
+        const untilMs = performance.now() + timeoutMs;
+        waiting = { answer: resolve, fail: reject, gone: false, untilMs };
         stream.send(request, waiting);
       });
       if (answer.error !== undefined) throw errorOfDetail(answer.error);

@@ -219,7 +219,7 @@ export class VectorCalls {
       entries: check.items(entries, 'entries', 'vectors').map(entryToWire),
     });
     if (given['deleteFilter'] !== undefined) {
-      request.deleteFilter = check.json(given['deleteFilter'], 'deleteFilter');
+      request.deleteFilter = check.filter(given['deleteFilter'], 'deleteFilter');
     }
     const { upsertVectors } = v1.VectorService.method;
     const answer = await this.#calls.unary(upsertVectors, request, options);
@@ -243,7 +243,7 @@ export class VectorCalls {
       includeValues: check.flag(given['includeValues'] ?? false, 'includeValues'),
     });
     if (given['topK'] !== undefined) request.topK = check.whole(given['topK'], 'topK', 1);
-    if (given['filter'] !== undefined) request.filter = check.json(given['filter'], 'filter');
+    if (given['filter'] !== undefined) request.filter = check.filter(given['filter'], 'filter');
     if (given['scoreMin'] !== undefined) {
       request.scoreMin = check.number(given['scoreMin'], 'scoreMin');
     }
@@ -349,6 +349,6 @@ function selectionToWire(value: unknown): v1.VectorSelection {
     });
     return create(v1.VectorSelectionSchema, { selection: { case: 'ids', value: ids } });
   }
-  const filter = check.json(given['filter'], 'selection.filter');
+  const filter = check.filter(given['filter'], 'selection.filter');
   return create(v1.VectorSelectionSchema, { selection: { case: 'filter', value: filter } });
 }

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { after, before, beforeEach, describe, test } from 'node:test';
+import { InMemoryStore } from '@mastra/core/storage';
 
 import { RecallClient } from '../src/index.js';
 import type { SemanticRecallOptions } from '../src/mastra/index.js';
@@ -16,6 +17,7 @@ import {
   rememberedIds,
   said,
 } from './support/mastra.js';
+import { collected } from './support/collected.js';
 import type { Sidecar } from './support/sidecar.js';
 import { freePort, startSidecar } from './support/sidecar.js';
 
@@ -112,6 +114,27 @@ describe('processors that are given an address', () => {
     assert.equal(second.pendingMessages, 1);
     assert.deepEqual(rememberedIds(await ask(second, here, 'What can Rex not eat?')), [fact.id]);
     assert.equal(first.pendingMessages, 0);
+  });
+
+  test('leave behind what waits, and stores from which can be deleted', async () => {
+    const { address } = sidecar;
+    const storage = await new InMemoryStore().getStore('memory');
+    assert.ok(storage !== undefined);
+    const fact = said('user', 'My dog Rex is allergic to chicken');
+    const later = said('user', 'My cat Tom is allergic to fish');
+    for (const message of [fact, later]) {
+      await using one = new SemanticRecall({ address, storage, logger: new KeptLog() });
+      await index(one, here, [message]);
+      await sidecar.kill();
+    }
+    await sidecar.start();
+    await using next = new SemanticRecall({ address, storage, logger: new KeptLog() });
+    assert.equal(next.pendingMessages, 1);
+    assert.equal(await next.flush(), 0);
+    await next.close();
+    await storage.deleteThread({ threadId: here.threadId });
+    await using client = sidecar.client();
+    assert.deepEqual(await collected(client.listMessages(here.resourceId)), []);
   });
 
   test('share a connection, which the last one gives up', async () => {

@@ -83,6 +83,19 @@ describe('a turn', () => {
     assert.deepEqual(log.lines, []);
   });
 
+  test('recalls also where the list holds an id that the sidecar would not take', async () => {
+    const here = place();
+    const { recall } = processor();
+    const fact = said('user', 'My dog Rex is allergic to chicken');
+    const year10000 = said('user', 'Hello', { createdAt: new Date(Date.UTC(10_000, 0)) });
+    await index(recall, here, [fact, year10000]);
+    assert.equal(recall.stats.messagesIndexed, 2);
+    for (const id of ['x'.repeat(513), 'half \ud800', 'line\nend', 'line\u2028end']) {
+      const list = await ask(recall, here, said('user', 'What can Rex not eat?', { id }));
+      assert.ok(rememberedIds(list).includes(fact.id));
+    }
+  });
+
   test('puts messages of other threads into one system message tagged memory', async () => {
     const there = place('thread-old');
     const { recall } = processor();
@@ -143,7 +156,8 @@ describe('where text of other threads goes', () => {
   test('the same question in another turn is answered again without a search', async () => {
     const here = place();
     const watched = new WatchedClient(sidecar.address);
-    const { recall } = processor({ client: watched });
+    // A vector that comes later would be a change, and the answer a new one.
+    const { recall } = processor({ client: watched, wait: 'searchable' });
     const fact = said('user', 'My dog Rex is allergic to chicken');
     await index(recall, here, [fact]);
     for (let turn = 0; turn < 2; turn += 1) {

@@ -50,10 +50,12 @@ export function withGapMarks(
   const clock = clockOf(rules.timeZone);
   const today = clock.read((lastOf(present, isOfUser) ?? present.at(-1))?.createdAt ?? new Date());
   const result: MastraDBMessage[] = [];
-  const runs = runsOf(recalled, present, rules, clock);
+  // Lists may hold thousands, and comparing dates is slow.
+  const times = present.map((message) => message.createdAt.getTime());
+  const runs = runsOf(recalled, times, rules, clock);
   for (const [index, run] of runs.entries()) {
     const { first, last } = run;
-    const previous = lastOf(present, (message) => message.createdAt <= first.createdAt);
+    const previous = present[countUntil(times, first.createdAt) - 1];
     if (!isNextTo(previous, first, run.leading < rules.before, clock)) {
       const { weekday, day, time } = clock.read(first.createdAt);
       const when = `${weekday} ${day} ${time} ${rules.timeZone}`;
@@ -61,7 +63,7 @@ export function withGapMarks(
       result.push(note(`gap:${first.id}`, text, first.createdAt, rules));
     }
     result.push(...run.messages);
-    const next = present.find((message) => message.createdAt > last.createdAt);
+    const next = present[countUntil(times, last.createdAt)];
     const nextRun = runs[index + 1];
     const isNextHere =
       next !== undefined && (nextRun === undefined || nextRun.first.createdAt > next.createdAt);
@@ -105,7 +107,7 @@ interface Run {
  */
 function runsOf(
   recalled: readonly RecalledHere[],
-  present: readonly MastraDBMessage[],
+  times: readonly number[],
   rules: GapRules,
   clock: Clock,
 ): Run[] {
@@ -119,7 +121,7 @@ function runsOf(
       last !== undefined &&
       !begins.has(index) &&
       clock.isSameDay(last.createdAt, createdAt) &&
-      !present.some((one) => one.createdAt > last.createdAt && one.createdAt < createdAt);
+      !isAnyBetween(times, last.createdAt, createdAt);
     if (!continues) {
       runs.push(...runOf(open));
       open = [];
@@ -127,6 +129,23 @@ function runsOf(
     open.push(item);
   }
   return [...runs, ...runOf(open)];
+}
+
+/** How many of these times, which are in order, are not after a moment. */
+function countUntil(times: readonly number[], moment: Date): number {
+  const until = moment.getTime();
+  let [from, to] = [0, times.length];
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if ((times[middle] ?? 0) <= until) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
+
+function isAnyBetween(times: readonly number[], from: Date, to: Date): boolean {
+  const next = times[countUntil(times, from)];
+  return next !== undefined && next < to.getTime();
 }
 
 function runOf(items: readonly RecalledHere[]): Run[] {
