@@ -53,7 +53,10 @@ export class Sidecar {
   /** Starts the process and waits until it serves. */
   async start(): Promise<void> {
     const args = ['serve', '--listen', this.address, '--data-dir', this.dataDir, ...this.#args];
-    const child = spawn(BINARY, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+    // The server refuses settings that it does not know, and this one is ours.
+    const env = { ...process.env };
+    delete env['SEMANTICRECALL_BIN'];
+    const child = spawn(BINARY, args, { env, stdio: ['ignore', 'ignore', 'pipe'] });
     this.#process = child;
     const said: string[] = [];
     const lines = createInterface({ input: child.stderr });
