@@ -1,6 +1,15 @@
 import eslint from '@eslint/js';
 import tseslint from 'typescript-eslint';
 
+/** Files that import nothing of these folders of src. */
+function closed(files, folders) {
+  const pattern = {
+    regex: `^\\.{1,2}/(.*/)?(${folders})/`,
+    message: 'Imports go from src/mastra and src/ai to src/adapters to src, and no other way.',
+  };
+  return { files: [files], rules: { 'no-restricted-imports': ['error', { patterns: [pattern] }] } };
+}
+
 export default tseslint.config(
   { ignores: ['dist/', 'build/', 'node22/', 'src/v1/*_pb.ts', 'eslint.config.js'] },
   eslint.configs.recommended,
@@ -21,6 +30,12 @@ export default tseslint.config(
       'no-console': 'error',
     },
   },
+  // The rooms of src: the client knows no adapter, and no adapter the other. What both need lies in
+  // src/adapters.
+  closed('src/*.ts', 'mastra|ai|adapters'),
+  closed('src/adapters/**', 'mastra|ai'),
+  closed('src/mastra/**', 'ai'),
+  closed('src/ai/**', 'mastra'),
   {
     // node:test's own functions return promises that it awaits itself; a suite is one function.
     files: ['tests/**', 'conformance/**'],

@@ -1,7 +1,7 @@
 /** The middleware and the tool in real turns of the AI SDK, with a real sidecar. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, before, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import {
   generateText,
   isStepCount,
@@ -15,6 +15,7 @@ import {
 import { MockLanguageModelV3, MockLanguageModelV4 } from 'ai/test';
 import { recallMiddleware, type RecallMiddleware, recallTool } from '../src/ai/index.js';
 import { RecallClient } from '../src/index.js';
+import { refuses } from '../tests/support/refused.js';
 import { type Sidecar, startSidecar } from '../tests/support/sidecar.js';
 import { saidTo, scriptedModel } from './support/ai-model.js';
 
@@ -375,6 +376,30 @@ test('the model looks with the tool, and cannot choose whose memory it is', asyn
   const [offered] = scripted.doGenerateCalls[0]?.tools ?? [];
   assert.ok(offered?.type === 'function');
   assert.deepEqual(Object.keys(offered.inputSchema.properties ?? {}), ['query', 'topK']);
+});
+
+describe('options of recallTool', () => {
+  const nobody = { recall: () => Promise.reject(new Error('nobody is asked')) };
+  refuses(
+    (options) => recallTool({ client: nobody, resourceId: 'ann', ...options }),
+    [
+      [{ topMax: 4 }, 'options.topMax'],
+      [{ address: '127.0.0.1:1' }, 'options.address'],
+      [{ client: {} }, 'client.recall'],
+      [{ resourceId: undefined }, 'resourceId'],
+      [{ threadId: 7 }, 'threadId'],
+      [{ scope: 'all' }, 'scope'],
+      [{ messageRange: -1 }, 'messageRange'],
+      [{ ranking: { recency: 1 } }, 'ranking.recency'],
+      [{ topK: 0 }, 'topK'],
+      [{ topK: 21 }, 'topK'],
+      [{ topK: 5, topKMax: 4 }, 'topK'],
+      [{ topKMax: 0 }, 'topKMax'],
+      [{ maxTokens: -1 }, 'maxTokens'],
+      [{ timeoutMs: 0 }, 'timeoutMs'],
+      [{ description: 7 }, 'description'],
+    ],
+  );
 });
 
 test('a tool without a sidecar says that nothing is known, and the turn goes on', async () => {

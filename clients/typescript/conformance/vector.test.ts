@@ -6,6 +6,7 @@ import { ErrorCategory, ErrorDomain, MastraError } from '@mastra/core/error';
 
 import { InvalidArgumentError, RecallClient, UnavailableError } from '../src/index.js';
 import { SemanticRecallVector } from '../src/mastra/index.js';
+import { refuses } from '../tests/support/refused.js';
 import { startSidecar, type Sidecar } from '../tests/support/sidecar.js';
 
 let sidecar: Sidecar;
@@ -402,6 +403,22 @@ test('a client brings its own address', () => {
   for (const more of [{ address: '127.0.0.1:1' }, { token: 'x' }, { tls: true }]) {
     assert.throws(() => new SemanticRecallVector({ client, ...more }), InvalidArgumentError);
   }
+});
+
+describe('options that are refused', () => {
+  refuses(
+    (options) => new SemanticRecallVector(options),
+    [
+      [{ adress: '127.0.0.1:1' }, 'options.adress'],
+      [{ indexName: 'a' }, 'options.indexName'],
+      [{ id: 7 }, 'id'],
+      [{ resourceId: 7 }, 'resourceId'],
+      [{ memoryIndexName: true }, 'memoryIndexName'],
+      [{ timeoutMs: 0 }, 'timeoutMs'],
+      [{ deletesReachEveryIndex: 'yes' }, 'deletesReachEveryIndex'],
+      [{ address: 'nowhere' }, 'address'],
+    ],
+  );
 });
 
 test('halves of characters in metadata do not keep a vector out', async () => {

@@ -4,6 +4,7 @@ import { durationFromMs } from '@bufbuild/protobuf/wkt';
 import * as check from './arguments.js';
 import type { Fields } from './arguments.js';
 import { InvalidArgumentError } from './errors.js';
+import * as recallFields from './recall-fields.js';
 import * as v1 from './v1/index.js';
 import type {
   CallOptions,
@@ -13,8 +14,6 @@ import type {
   IndexBatch,
   IndexOptions,
   ListOptions,
-  MessageRange,
-  Ranking,
   RecallOptions,
 } from './values.js';
 import * as wire from './wire.js';
@@ -44,14 +43,6 @@ const RECALL: Readonly<Record<keyof (RecallOptions & CallOptions), true>> = {
   alternativeQueries: true,
   queryEmbedding: true,
 };
-const RANKING: Readonly<Record<keyof Ranking, true>> = {
-  mode: true,
-  recencyWeight: true,
-  recencyHalfLifeMs: true,
-  diversity: true,
-  nearDuplicateCosine: true,
-};
-const RANGE: Readonly<Record<keyof MessageRange, true>> = { before: true, after: true };
 const INDEX: Readonly<Record<keyof (IndexOptions & CallOptions), true>> = {
   ...CALL,
   wait: true,
@@ -103,9 +94,10 @@ export function recall(resourceId: unknown, query: unknown, options: unknown): v
   });
   setTexts(request, given);
   setCounts(request, given);
-  if (given['filter'] !== undefined) request.filter = check.json(given['filter'], 'filter');
+  if (given['filter'] !== undefined) request.filter = check.filter(given['filter'], 'filter');
   if (given['messageRange'] !== undefined) {
-    request.messageRange = messageRange(given['messageRange']);
+    const range = recallFields.messageRange(given['messageRange']);
+    request.messageRange = create(v1.MessageRangeSchema, range);
   }
   if (given['ranking'] !== undefined) request.ranking = ranking(given['ranking']);
   if (given['scope'] !== undefined) {
@@ -149,34 +141,15 @@ function setCounts(request: v1.RecallRequest, given: Fields): void {
   }
 }
 
-function messageRange(value: unknown): v1.MessageRange {
-  if (typeof value === 'number') {
-    const both = check.whole(value, 'messageRange');
-    return create(v1.MessageRangeSchema, { before: both, after: both });
-  }
-  const given = check.options<MessageRange>(
-    check.fields(value, 'messageRange'),
-    RANGE,
-    'messageRange',
-  );
-  return create(v1.MessageRangeSchema, {
-    before: check.whole(given['before'] ?? 0, 'messageRange.before'),
-    after: check.whole(given['after'] ?? 0, 'messageRange.after'),
-  });
-}
-
 function ranking(value: unknown): v1.Ranking {
-  const given = check.options<Ranking>(check.fields(value, 'ranking'), RANKING, 'ranking');
+  const given = recallFields.ranking(value);
   const made = create(v1.RankingSchema);
-  if (given['mode'] !== undefined) {
-    made.mode = check.member(wire.MODES, given['mode'], 'ranking.mode');
-  }
+  if (given.mode !== undefined) made.mode = wire.MODES[given.mode];
   for (const name of ['recencyWeight', 'diversity', 'nearDuplicateCosine'] as const) {
-    if (given[name] !== undefined) made[name] = check.number(given[name], `ranking.${name}`);
+    if (given[name] !== undefined) made[name] = given[name];
   }
-  if (given['recencyHalfLifeMs'] !== undefined) {
-    const field = 'ranking.recencyHalfLifeMs';
-    made.recencyHalfLife = durationFromMs(check.duration(given['recencyHalfLifeMs'], field));
+  if (given.recencyHalfLifeMs !== undefined) {
+    made.recencyHalfLife = durationFromMs(given.recencyHalfLifeMs);
   }
   return made;
 }

@@ -5,6 +5,7 @@
  * One vector for questions and for what is to be found: this seam carries no role, so that a model
  * whose prompts differ by role (E5, say) loses a little. The client's own `recall` loses nothing.
  */
+import * as check from '../arguments.js';
 import type { EmbedRole, Embedding, RecallClient } from '../index.js';
 import { FailedPreconditionError, InvalidArgumentError } from '../index.js';
 import { ownedClient } from './owned-client.js';
@@ -81,6 +82,21 @@ export interface SemanticRecallEmbedder<V extends EmbeddingSpecification = 'v3'>
   readonly close: () => Promise<void>;
 }
 
+const KNOWN: Readonly<Record<keyof SemanticRecallEmbedderOptions, true>> = {
+  client: true,
+  address: true,
+  role: true,
+  specificationVersion: true,
+  modelId: true,
+  timeoutMs: true,
+};
+const ROLES: Readonly<Record<EmbedRole, EmbedRole>> = { query: 'query', passage: 'passage' };
+const SPECIFICATIONS: Readonly<Record<EmbeddingSpecification, EmbeddingSpecification>> = {
+  v2: 'v2',
+  v3: 'v3',
+  v4: 'v4',
+};
+
 /** Values of one call, at most: the server's limit of `Embed`. */
 const VALUES_MAX = 256;
 
@@ -91,6 +107,8 @@ const VALUES_MAX = 256;
  * const embedder = semanticRecallEmbedder({ address: '127.0.0.1:7650' });
  * const { embedding } = await embed({ model: embedder, value: 'Rex is allergic to chicken' });
  * ```
+ *
+ * @throws InvalidArgumentError - an option is unknown, or not what it may be.
  */
 export function semanticRecallEmbedder(
   options?: SemanticRecallEmbedderOptions,
@@ -102,6 +120,7 @@ export function semanticRecallEmbedder<V extends EmbeddingSpecification>(
 export function semanticRecallEmbedder(
   options: SemanticRecallEmbedderOptions<EmbeddingSpecification> = {},
 ): SemanticRecallEmbedder<EmbeddingSpecification> {
+  checkOptions(options);
   const { client, close } = ownedClient(options);
   let identity: string | undefined;
 
@@ -129,6 +148,17 @@ export function semanticRecallEmbedder(
     doEmbed,
     close,
   };
+}
+
+function checkOptions(options: unknown): void {
+  const given = check.options<SemanticRecallEmbedderOptions>(options, KNOWN);
+  const { role, specificationVersion, modelId, timeoutMs } = given;
+  if (role !== undefined) check.member(ROLES, role, 'role');
+  if (specificationVersion !== undefined) {
+    check.member(SPECIFICATIONS, specificationVersion, 'specificationVersion');
+  }
+  if (modelId !== undefined) check.text(modelId, 'modelId');
+  if (timeoutMs !== undefined) check.milliseconds(timeoutMs, 'timeoutMs');
 }
 
 function answer(embeddings: readonly Embedding[], indexIdentity: string): EmbedAnswer {

@@ -37,12 +37,40 @@ import {
   withRecalled,
 } from './prompt.js';
 
+const KNOWN: Readonly<Record<keyof RecallMiddlewareOptions, true>> = {
+  client: true,
+  address: true,
+  resourceId: true,
+  threadId: true,
+  author: true,
+  metadata: true,
+  filter: true,
+  topK: true,
+  messageRange: true,
+  threshold: true,
+  scope: true,
+  roles: true,
+  maxTokens: true,
+  ranking: true,
+  timeZone: true,
+  resolve: true,
+  contextFormat: true,
+  placement: true,
+  readOnly: true,
+  wait: true,
+  timeoutMs: true,
+  logger: true,
+  onError: true,
+};
+const FORMATS = { default: 'default', mastra: 'mastra' } as const;
+const PLACEMENTS = { beforeLastUser: 'beforeLastUser', system: 'system' } as const;
+const WAITS = { searchable: 'searchable', durable: 'durable' } as const;
 const TIMEOUT_MS = 3_000;
 
 /**
  * Middleware that gives a model the memory of a sidecar.
  *
- * @throws InvalidArgumentError an option breaks its limit.
+ * @throws InvalidArgumentError an option is unknown, or not what it may be.
  *
  * ```ts
  * const model = wrapLanguageModel({
@@ -57,6 +85,7 @@ const TIMEOUT_MS = 3_000;
  * ```
  */
 export function recallMiddleware(options: RecallMiddlewareOptions = {}): RecallMiddleware {
+  checkOptions(options);
   const { client, close } = ownedClient(options);
   const memory = new TurnMemory(client, options);
   // The AI SDK takes the functions out of the object: none may need `this`.
@@ -70,6 +99,24 @@ export function recallMiddleware(options: RecallMiddlewareOptions = {}): RecallM
     },
     close,
   };
+}
+
+/** What no request holds; the rest is checked as one. */
+function checkOptions(options: unknown): void {
+  const given = check.options<RecallMiddlewareOptions>(options, KNOWN);
+  for (const name of ['resourceId', 'threadId', 'author'] as const) {
+    if (given[name] !== undefined) check.text(given[name], name);
+  }
+  for (const name of ['resolve', 'onError'] as const) {
+    if (given[name] !== undefined) check.callback(given[name], name);
+  }
+  const { metadata, contextFormat, placement, readOnly, wait, logger } = given;
+  if (metadata !== undefined) check.json(metadata, 'metadata');
+  if (contextFormat !== undefined) check.member(FORMATS, contextFormat, 'contextFormat');
+  if (placement !== undefined) check.member(PLACEMENTS, placement, 'placement');
+  if (readOnly !== undefined) check.flag(readOnly, 'readOnly');
+  if (wait !== undefined) check.member(WAITS, wait, 'wait');
+  if (logger !== undefined) check.callback(check.fields(logger, 'logger')['warn'], 'logger.warn');
 }
 
 /** What is kept of a call between its prompt and its answer. */

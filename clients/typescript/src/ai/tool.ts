@@ -1,7 +1,9 @@
 /** Recall as a tool of the AI SDK: the model decides when to look, and for what. */
 import { jsonSchema, type Schema, type Tool, tool } from 'ai';
+import * as check from '../arguments.js';
+import { InvalidArgumentError, UnavailableError } from '../index.js';
 import type { RecallClient, RecalledMessage, RecallOptions } from '../index.js';
-import { UnavailableError } from '../index.js';
+import * as requests from '../requests.js';
 
 /** What the model passes. Whose memory it is is not among it: that is never the model's choice. */
 export interface RecallToolInput {
@@ -54,6 +56,23 @@ export interface RecallToolOptions extends Pick<
   description?: string | undefined;
 }
 
+const KNOWN: Readonly<Record<keyof RecallToolOptions, true>> = {
+  client: true,
+  resourceId: true,
+  threadId: true,
+  scope: true,
+  messageRange: true,
+  threshold: true,
+  filter: true,
+  roles: true,
+  ranking: true,
+  topK: true,
+  topKMax: true,
+  maxTokens: true,
+  timeoutMs: true,
+  description: true,
+};
+
 const TOP_K = 4;
 const TOP_K_MAX = 20;
 const MAX_TOKENS = 2_000;
@@ -76,8 +95,11 @@ const DESCRIPTION =
  *
  * A call that fails throws, and so becomes a tool error that the model sees and the SDK reports; the
  * turn goes on.
+ *
+ * @throws InvalidArgumentError - an option is unknown, or not what it may be.
  */
 export function recallTool(options: RecallToolOptions): Tool<RecallToolInput, RecallToolOutput> {
+  checkOptions(options);
   const { client, resourceId, threadId, scope, messageRange, threshold, filter, roles, ranking } =
     options;
   const topKMax = options.topKMax ?? TOP_K_MAX;
@@ -104,6 +126,25 @@ export function recallTool(options: RecallToolOptions): Tool<RecallToolInput, Re
       return { messages: result.messages.map((recalled) => toolMessage(recalled, threadId)) };
     },
   });
+}
+
+/** A mistake is said when the tool is made, and not when a model uses it. */
+function checkOptions(options: RecallToolOptions): void {
+  check.options<RecallToolOptions>(options, KNOWN);
+  const { client, resourceId, topKMax, description, timeoutMs } = options;
+  const { threadId, scope, messageRange, threshold, filter, roles, ranking } = options;
+  const { topK, maxTokens } = options;
+  check.callback(check.fields(client, 'client')['recall'], 'client.recall');
+  requests.recall(resourceId, 'any', {
+    ...{ threadId, scope, messageRange, threshold, filter, roles, ranking },
+    ...{ topK, maxTokens },
+  });
+  const most = check.whole(topKMax ?? TOP_K_MAX, 'topKMax', 1);
+  if (topK !== undefined && topK > most) {
+    throw InvalidArgumentError.of('topK', `must be at most topKMax, which is ${most}`);
+  }
+  if (description !== undefined) check.text(description, 'description');
+  if (timeoutMs !== undefined) check.milliseconds(timeoutMs, 'timeoutMs');
 }
 
 function inputSchema(topKMax: number): Schema<RecallToolInput> {

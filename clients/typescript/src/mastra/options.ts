@@ -5,7 +5,8 @@ import { isRecord } from '../adapters/json.js';
 import * as check from '../arguments.js';
 import type { RecallClient } from '../client.js';
 import { InvalidArgumentError } from '../errors.js';
-import type { FollowableStore } from './follower.js';
+import * as recallFields from '../recall-fields.js';
+import type { FollowableStore } from './following.js';
 import type { JsonObject, MessageRange, Ranking, Scope, TlsOptions } from '../values.js';
 
 /** Where lines of log go. Mastra's loggers fit (`IMastraLogger`); so does `console`. */
@@ -148,25 +149,22 @@ const KNOWN: Readonly<Record<keyof SemanticRecallOptions, true>> = {
   retryQueueMessagesMax: true,
   followAgentMemory: true,
 };
-const RANGE: Readonly<Record<keyof MessageRange, true>> = { before: true, after: true };
-const RANKING: Readonly<Record<keyof Ranking, true>> = {
-  mode: true,
-  recencyWeight: true,
-  recencyHalfLifeMs: true,
-  diversity: true,
-  nearDuplicateCosine: true,
-};
 
 const SCOPES = { resource: 'resource', thread: 'thread' } as const;
 const FORMATS = { default: 'default', mastra: 'mastra' } as const;
 const PLACEMENTS = { system: 'system', beforeLastUser: 'beforeLastUser' } as const;
 const WAITS = { durable: 'durable', searchable: 'searchable' } as const;
 const FAILED_TURNS = { skip: 'skip', mark: 'mark' } as const;
-const MODES = { dense: 'dense', lexical: 'lexical', hybrid: 'hybrid' } as const;
 
 const DEFAULT_TIMEOUT_MS = 3_000;
 const DEFAULT_QUEUE_MESSAGES_MAX = 1_000;
-const HALF_LIFE_MS_MAX = 36_500 * 86_400_000;
+/** Least and most of each, inclusive. */
+const RANKING_LIMITS = [
+  ['recencyWeight', 0, 1],
+  ['recencyHalfLifeMs', 1, 36_500 * 86_400_000],
+  ['diversity', 0, 1],
+  ['nearDuplicateCosine', Number.EPSILON, 1],
+] as const;
 
 /** The given options that nothing is done with, by name. */
 export function optionsNotNeeded(options: SemanticRecallOptions): string[] {
@@ -244,28 +242,20 @@ function recallSettings(given: check.Fields): RecallSettings {
 }
 
 function range(value: unknown): { before: number; after: number } {
-  if (typeof value === 'number') {
-    const both = between(value, 'messageRange', 0, 50);
-    return { before: both, after: both };
+  const given = recallFields.messageRange(value);
+  for (const side of ['before', 'after'] as const) {
+    const field = typeof value === 'number' ? 'messageRange' : `messageRange.${side}`;
+    between(given[side], field, 0, 50);
   }
-  const given = check.options<MessageRange>(value, RANGE, 'messageRange');
-  return {
-    before: between(given['before'] ?? 0, 'messageRange.before', 0, 50),
-    after: between(given['after'] ?? 0, 'messageRange.after', 0, 50),
-  };
+  return given;
 }
 
 function ranking(value: unknown): Ranking {
-  const given = check.options<Ranking>(value, RANKING, 'ranking');
-  const read = (name: keyof Ranking, least: number, most: number) =>
-    optional(given[name], (v) => real(v, `ranking.${name}`, least, most));
-  return {
-    mode: optional(given['mode'], (v) => check.member(MODES, v, 'ranking.mode')),
-    recencyWeight: read('recencyWeight', 0, 1),
-    recencyHalfLifeMs: read('recencyHalfLifeMs', 1, HALF_LIFE_MS_MAX),
-    diversity: read('diversity', 0, 1),
-    nearDuplicateCosine: read('nearDuplicateCosine', Number.EPSILON, 1),
-  };
+  const given = recallFields.ranking(value);
+  for (const [name, least, most] of RANKING_LIMITS) {
+    if (given[name] !== undefined) real(given[name], `ranking.${name}`, least, most);
+  }
+  return given;
 }
 
 function oneWayToTheSidecar(options: SemanticRecallOptions): void {

@@ -20,6 +20,7 @@ import type {
 } from '@mastra/core/vector';
 import type { OperatorValueMap, VectorFilter } from '@mastra/core/vector/filter';
 
+import * as check from '../arguments.js';
 import { RecallClient } from '../client.js';
 import { FailedPreconditionError, InvalidArgumentError, NotFoundError } from '../errors.js';
 import type { CallOptions, JsonObject, TlsOptions } from '../values.js';
@@ -82,6 +83,18 @@ export interface SemanticRecallIndexParams extends CreateIndexParams {
   metadataIndexes?: readonly string[];
 }
 
+const KNOWN: Readonly<Record<keyof SemanticRecallVectorOptions, true>> = {
+  id: true,
+  client: true,
+  address: true,
+  token: true,
+  tls: true,
+  resourceId: true,
+  timeoutMs: true,
+  deletesReachEveryIndex: true,
+  memoryIndexName: true,
+};
+
 /** What an index was made with. */
 interface Made {
   readonly dimensions: number;
@@ -128,7 +141,9 @@ export class SemanticRecallVector extends MastraVector<SemanticRecallVectorFilte
   readonly #made = new Map<string, Made>();
   #reached: Promise<void> | undefined;
 
+  /** @throws InvalidArgumentError an option is unknown, or not what it may be. */
   constructor(options: SemanticRecallVectorOptions = {}) {
+    checkOptions(options);
     super({ id: options.id ?? 'semanticrecall' });
     const { client, address, token, tls } = options;
     if (client !== undefined && [address, token, tls].some((one) => one !== undefined)) {
@@ -445,6 +460,18 @@ function selectionOf(
     'filter',
     `or ${field} is required, and neither may be empty; to remove everything use deleteIndex`,
   );
+}
+
+function checkOptions(options: unknown): void {
+  const given = check.options<SemanticRecallVectorOptions>(options, KNOWN);
+  for (const name of ['id', 'resourceId', 'memoryIndexName'] as const) {
+    if (given[name] !== undefined) check.text(given[name], name);
+  }
+  const { timeoutMs, deletesReachEveryIndex } = given;
+  if (timeoutMs !== undefined) check.milliseconds(timeoutMs, 'timeoutMs');
+  if (deletesReachEveryIndex !== undefined) {
+    check.flag(deletesReachEveryIndex, 'deletesReachEveryIndex');
+  }
 }
 
 function refuseSparse(field: string, value: unknown): void {
