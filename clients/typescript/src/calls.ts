@@ -1,4 +1,5 @@
 /** How calls are made: deadlines, waiting for a sidecar that starts, retries. */
+import { defaultMaxListeners, getMaxListeners, setMaxListeners } from 'node:events';
 import { connect } from 'node:net';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -215,6 +216,11 @@ export class Calls {
     }
   }
 
+  /** Whether the connection was given up. */
+  get isClosed(): boolean {
+    return this.#transport.isClosed;
+  }
+
   /** Gives the connection up; calls under way fail. */
   close(): void {
     this.#transport.close();
@@ -224,7 +230,11 @@ export class Calls {
     const given = options?.timeoutMs;
     const timeoutMs = given === undefined ? defaultMs : check.milliseconds(given, 'timeoutMs');
     const signal = options?.signal;
-    if (signal !== undefined) check.abortSignal(signal, 'signal').throwIfAborted();
+    if (signal !== undefined) {
+      check.abortSignal(signal, 'signal').throwIfAborted();
+      // One signal may end many calls at once; each of them takes its listener away again.
+      if (getMaxListeners(signal) === defaultMaxListeners) setMaxListeners(0, signal);
+    }
     return new Deadline(timeoutMs, signal);
   }
 

@@ -73,6 +73,11 @@ export class RecallClient implements AsyncDisposable {
     return this.#calls.settings.address;
   }
 
+  /** Whether it was closed: calls reject then. */
+  get isClosed(): boolean {
+    return this.#calls.isClosed;
+  }
+
   /**
    * Finds the messages that matter to a query, with their neighbours.
    *

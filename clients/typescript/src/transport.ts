@@ -85,6 +85,11 @@ export class Transport {
     if (token !== '') this.#metadata.set('authorization', `Bearer ${token}`);
   }
 
+  /** Whether it was given up. */
+  get isClosed(): boolean {
+    return this.#closed;
+  }
+
   /** Whether there is a connection now. */
   get isReady(): boolean {
     if (this.#closed) return false;

@@ -10,6 +10,7 @@ import { InMemoryStore } from '@mastra/core/storage';
 import type { RecallClient } from '../src/index.js';
 import { UnavailableError } from '../src/index.js';
 import { SemanticRecall } from '../src/mastra/index.js';
+import { collected } from './support/collected.js';
 import { index, KeptLog, listOf, said } from './support/mastra.js';
 import type { Sidecar } from './support/sidecar.js';
 import { startSidecar } from './support/sidecar.js';
@@ -21,6 +22,7 @@ let resourceId: string;
 let store: MemoryStorage;
 let memory: MockMemory;
 let recall: SemanticRecall;
+let log: KeptLog;
 
 before(async () => {
   sidecar = await startSidecar();
@@ -37,7 +39,8 @@ beforeEach(async () => {
   assert.ok(domain !== undefined);
   store = domain;
   memory = new MockMemory({ storage });
-  recall = new SemanticRecall({ client, logger: new KeptLog(), wait: 'searchable' });
+  log = new KeptLog();
+  recall = new SemanticRecall({ client, logger: log, wait: 'searchable' });
   await recall.follow(memory);
 });
 
@@ -107,6 +110,29 @@ describe('deletions', () => {
     assert.equal(recall.pendingMessages, 0);
     assert.equal(await recall.flush(), 0);
     assert.deepEqual(await remembered(), []);
+  });
+});
+
+describe('deletions of what nobody knows', () => {
+  test('a thread: counted apart, and one line', async () => {
+    await memory.deleteThread('unheard-of');
+    const { changesFollowed, deletionsWithoutOwner } = recall.stats;
+    assert.deepEqual([changesFollowed, deletionsWithoutOwner], [0, 1]);
+    assert.equal(log.lines.length, 1);
+    assert.deepEqual(log.lines[0]?.fields, { threadId: 'unheard-of' });
+  });
+
+  test('messages without a row: the others are forgotten', async () => {
+    const one = said('user', 'one');
+    await turn('thread-1', [one]);
+    await store.deleteMessages(['unheard-of', one.id, 'another']);
+    assert.deepEqual(await remembered(), []);
+    const { changesFollowed, deletionsWithoutOwner } = recall.stats;
+    assert.deepEqual([changesFollowed, deletionsWithoutOwner], [1, 2]);
+    assert.deepEqual(log.lines[0]?.fields, { messages: 2 });
+    await store.deleteMessages(['unheard-of']);
+    assert.equal(recall.stats.changesFollowed, 1);
+    assert.equal(recall.stats.deletionsWithoutOwner, 3);
   });
 });
 
@@ -198,6 +224,90 @@ describe('following', () => {
     const two = said('user', 'two', { threadId: 'thread-1', resourceId });
     for (let time = 0; time < 3; time += 1) await memory.saveMessages({ messages: [two] });
     assert.deepEqual(await remembered(), ['thread-1: one', 'thread-1: two']);
+  });
+
+  test('any number of processors decorates a store and a memory once', async () => {
+    const methods = (): unknown[] => [
+      Reflect.get(store, 'deleteThread'),
+      Reflect.get(store, 'saveThread'),
+      Reflect.get(memory, 'saveMessages'),
+    ];
+    const before = methods();
+    for (let time = 0; time < 3; time += 1) {
+      await using other = new SemanticRecall({ client: sidecar.client(), logger: new KeptLog() });
+      await other.follow(memory);
+    }
+    // By identity: two decorations would look alike.
+    assert.ok(methods().every((method, at) => method === before[at]));
+  });
+
+  test('a closed client is asked no more once its processor is closed', async () => {
+    await turn('thread-1', [said('user', 'one')]);
+    await client.close();
+    await assert.rejects(memory.deleteThread('thread-1'), { reason: 'CLIENT_CLOSED' });
+    await recall.close();
+    await memory.deleteThread('thread-1');
+    assert.equal(await store.getThreadById({ threadId: 'thread-1' }), null);
+  });
+
+  test('a new processor takes over from one whose client is closed', async () => {
+    const one = said('user', 'one');
+    await turn('thread-1', [one, said('user', 'two')]);
+    await client.close();
+    client = sidecar.client();
+    const next = new SemanticRecall({ client, logger: new KeptLog() });
+    await next.follow(memory);
+    await store.deleteMessages([one.id]);
+    assert.deepEqual(await remembered(), ['thread-1: two']);
+    const three = said('user', 'three', { threadId: 'thread-1', resourceId });
+    await memory.saveMessages({ messages: [three] });
+    assert.deepEqual(await remembered(), ['thread-1: two', 'thread-1: three']);
+    assert.equal(next.stats.changesFollowed, 2);
+  });
+
+  test('what is followed is counted by a processor that is open', async () => {
+    await turn('thread-1', [said('user', 'one')]);
+    await recall.close();
+    const next = new SemanticRecall({ client, logger: new KeptLog() });
+    await next.follow(memory);
+    await memory.deleteThread('thread-1');
+    assert.deepEqual(await remembered(), []);
+    assert.equal(recall.stats.changesFollowed, 0);
+    assert.equal(next.stats.changesFollowed, 1);
+  });
+
+  test('two sidecars that follow a store both forget, both learn, both give', async () => {
+    const second = await startSidecar();
+    try {
+      const theirs = second.client();
+      const other = new SemanticRecall({ client: theirs, logger: new KeptLog() });
+      await other.follow(memory);
+      const texts = async (of: RecallClient, owner = resourceId) =>
+        (await collected(of.listMessages(owner))).map(({ text }) => text);
+      await turn('thread-1', []);
+      const messages = ['one', 'two'].map((text) =>
+        said('user', text, { threadId: 'thread-1', resourceId }),
+      );
+      await memory.saveMessages({ messages });
+      assert.deepEqual(
+        [await texts(client), await texts(theirs)],
+        [
+          ['one', 'two'],
+          ['one', 'two'],
+        ],
+      );
+      await store.deleteMessages([messages[0]?.id ?? '']);
+      assert.deepEqual([await texts(client), await texts(theirs)], [['two'], ['two']]);
+
+      await second.kill();
+      const away = sidecar.client();
+      const gift = { threadId: 'thread-1', resourceId: `${resourceId}-other` };
+      await assert.rejects(store.updateThreadResourceId(gift), UnavailableError);
+      assert.deepEqual(await texts(away), ['two'], 'the first one has it back');
+      assert.equal((await store.getThreadById({ threadId: 'thread-1' }))?.resourceId, resourceId);
+    } finally {
+      await second.stop();
+    }
   });
 
   test('twice is once', async () => {

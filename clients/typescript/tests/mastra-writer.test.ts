@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
-import type { MessageInput } from '../src/index.js';
+import type { CallOptions, IndexOptions, MessageInput } from '../src/index.js';
 import {
   IndexResult,
   InvalidArgumentError,
@@ -20,13 +20,16 @@ import { KeptLog, said } from './support/mastra.js';
 /** A client without a sidecar: what `index` is given is kept, and `answer` decides. */
 class FakeClient extends RecallClient {
   readonly calls: string[] = [];
+  readonly options: (CallOptions | undefined)[] = [];
   answer: (ids: string[]) => Promise<void> = () => Promise.resolve();
 
   override async index(
     resourceId: string,
     threadId: string,
     messages: readonly MessageInput[],
+    options?: IndexOptions & CallOptions,
   ): Promise<IndexResult> {
+    this.options.push(options);
     const ids = messages.map((message) => message.id ?? '');
     this.calls.push(`${resourceId}/${threadId}: ${ids.join(' ')}`);
     await this.answer(ids);
@@ -72,6 +75,21 @@ function writing(): {
   };
 }
 
+/** From now on calls are not answered until what is returned is called. */
+function held(client: FakeClient): () => void {
+  let release = () => undefined;
+  const released = new Promise<void>((resolve) => {
+    release = () => {
+      resolve();
+      return undefined;
+    };
+  });
+  client.answer = () => released;
+  return () => {
+    release();
+  };
+}
+
 const away = () => Promise.reject(new UnavailableError('away', { retryable: true }));
 const here = () => Promise.resolve();
 
@@ -91,7 +109,7 @@ describe('the writer', () => {
     client.answer = here;
     client.calls.length = 0;
     assert.equal(await write(batch('d', 'u')), true);
-    assert.deepEqual(client.calls, ['r/t: a', 'r/t: b c', 'r/u: d']);
+    assert.deepEqual(client.calls, ['r/t: a b c', 'r/u: d']);
     assert.equal(writer.pendingMessages, 0);
   });
 
@@ -185,7 +203,92 @@ describe('the writer', () => {
   });
 });
 
+describe('the writer, while what waits is sent', () => {
+  test('who waits for it leaves with his own time and signal; it goes on', async () => {
+    const { client, writer, reporter, write } = writing();
+    client.answer = away;
+    await write(batch('a'));
+    const release = held(client);
+    const options = { wait: 'durable', reporter } as const;
+    await writer.flush({ ...options, timeoutMs: 1 });
+    await writer.flush({ ...options, signal: AbortSignal.abort() });
+    const leaving = new AbortController();
+    const left = writer.flush({ ...options, signal: leaving.signal });
+    leaving.abort();
+    await left;
+    assert.equal(writer.pendingMessages, 1);
+    release();
+    await writer.flush(options);
+    assert.equal(writer.pendingMessages, 0);
+    assert.deepEqual(client.calls, ['r/t: a', 'r/t: a']);
+  });
+
+  test('whose turn began it neither shortens nor ends it', async () => {
+    const { client, writer, reporter, write } = writing();
+    client.answer = away;
+    await write(batch('a'));
+    const release = held(client);
+    const { signal } = new AbortController();
+    const turn = writer.flush({ wait: 'durable', reporter, timeoutMs: 1, signal });
+    const others = writer.flush({ wait: 'durable', reporter });
+    await turn;
+    release();
+    await others;
+    assert.equal(writer.pendingMessages, 0);
+    assert.equal(client.options.at(-1)?.signal, undefined);
+    assert.equal(client.options.at(-1)?.timeoutMs, 10_000);
+  });
+
+  test('a turn waits half of its time, and what it said waits behind the others', async () => {
+    const { client, writer, reporter, write } = writing();
+    client.answer = away;
+    await write(batch('a'));
+    const release = held(client);
+    const options = { wait: 'durable', reporter, timeoutMs: 100 } as const;
+    assert.equal(await writer.write(batch('b', 'u'), options), false);
+    assert.equal(writer.pendingMessages, 2);
+    release();
+    await writer.flush({ wait: 'durable', reporter });
+    assert.deepEqual(client.calls, ['r/t: a', 'r/t: a', 'r/u: b']);
+  });
+
+  test('what a turn says has the rest of its time', async () => {
+    const { client, writer, reporter } = writing();
+    const options = { wait: 'durable', reporter, timeoutMs: 3_000 } as const;
+    assert.equal(await writer.write(batch('a'), options), true);
+    const timeoutMs = client.options[0]?.timeoutMs ?? Infinity;
+    assert.ok(timeoutMs > 0 && timeoutMs <= 3_000);
+  });
+
+  test('a turn that comes after it is not sent when it was deleted meanwhile', async () => {
+    const { client, writer, write } = writing();
+    client.answer = away;
+    await write(batch('a'));
+    const release = held(client);
+    const written = Promise.all([write(batch('b c', 'deleted')), write(batch('d e', 'kept'))]);
+    const discarded = Promise.all([
+      writer.discard('r', { threadId: 'deleted' }),
+      writer.discard('r', { ids: ['d'] }),
+    ]);
+    release();
+    await Promise.all([written, discarded]);
+    assert.deepEqual(client.calls, ['r/t: a', 'r/t: a', 'r/kept: e']);
+  });
+});
+
 describe('the queue', () => {
+  test('gives all of a thread at once, whatever lies between; metadata count by value', () => {
+    const queue = new RetryQueue(10);
+    queue.add({ ...batch('a'), metadata: { year: 1, of: { x: 1, y: 2 } } });
+    queue.add(batch('b', 'u'));
+    queue.add({ ...batch('c'), metadata: { of: { y: 2, x: 1 }, year: 1 } });
+    queue.add({ ...batch('d'), metadata: { year: 2 } });
+    assert.deepEqual(
+      queue.oldest()?.messages.map((message) => message.input.id),
+      ['a', 'c'],
+    );
+  });
+
   test('holds so many messages, and pushes out the oldest', () => {
     const queue = new RetryQueue(2);
     assert.equal(queue.add(batch('a b c')), 1);

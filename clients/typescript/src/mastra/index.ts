@@ -7,7 +7,7 @@ export type {
   SemanticRecallEmbedder,
   SemanticRecallEmbedderOptions,
 } from '../adapters/embedder.js';
-export type { FollowableMemory, FollowableStore } from './follower.js';
+export type { FollowableMemory, FollowableStore } from './following.js';
 export type { RecallLogger, SemanticRecallOptions } from './options.js';
 export type { InputArgs, OutputArgs } from './processor.js';
 export { SemanticRecall } from './processor.js';

@@ -21,6 +21,7 @@ export interface SidecarLink {
  * that is closed after each request, and so do deletions of the stores that it has followed.
  */
 class ReopenedClient implements SidecarCalls {
+  readonly isClosed = false;
   readonly #make: () => RecallClient;
   #client: RecallClient | undefined;
   users = 0;

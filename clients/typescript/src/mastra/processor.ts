@@ -8,7 +8,7 @@ import { isStorableId } from '../adapters/ids.js';
 import { EXCLUDED_IDS_MAX } from '../adapters/limits.js';
 import type { RecallResult } from '../results.js';
 import type { CallOptions, JsonObject, RecallOptions } from '../values.js';
-import type { FollowableMemory, FollowableStore } from './follower.js';
+import { type FollowableMemory, type FollowableStore, follow } from './following.js';
 import { NOTE_ID_PREFIX, note, type RecalledHere, withGapMarks } from './gap-marks.js';
 import { type SidecarLink, linkOf } from './link.js';
 import {
@@ -110,18 +110,21 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
    * waits.
    */
   async follow(memory: FollowableMemory | FollowableStore | MemoryStorage): Promise<void> {
-    await this.#link.follower.follow(memory, this.#reporter);
+    await follow(memory, this.#link.follower, this.#reporter);
   }
 
-  /** Sends what waits for the sidecar, e.g. before the process ends. How much waits still. */
+  /**
+   * Sends what waits for the sidecar, e.g. before the process ends: for 30 seconds at most. How
+   * much waits still.
+   */
   async flush(): Promise<number> {
-    const { timeoutMs, wait } = this.#options;
-    await this.#link.writer.flush({ timeoutMs, wait, reporter: this.#reporter });
+    await this.#link.writer.flush({ wait: this.#options.wait, reporter: this.#reporter });
     return this.pendingMessages;
   }
 
   /** Gives the connection up, unless others use it or it was given. What waits is not sent. */
   async close(): Promise<void> {
+    this.#reporter.close();
     await this.#link.release();
   }
 

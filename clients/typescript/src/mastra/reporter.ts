@@ -10,6 +10,8 @@ export interface RecallStats {
   recallsEmpty: number;
   /** Of those: the sidecar gave no answer, or refused. The turn went on without memories. */
   recallsFailed: number;
+  /** Of those: the turn was aborted meanwhile. */
+  recallsAborted: number;
   /** Turns without a recall: no text to search with, or only white space. */
   recallsWithoutQuery: number;
   /** Turns without a recall or without indexing: the request names no resource. */
@@ -40,6 +42,11 @@ export interface RecallStats {
   changesFollowed: number;
   /** Those that did not. */
   changesNotFollowed: number;
+  /**
+   * Deleted threads and messages of which neither the store nor a turn of this process knew the
+   * owner: the sidecar was told nothing of them.
+   */
+  deletionsWithoutOwner: number;
 }
 
 /** A fresh set of counters. */
@@ -48,6 +55,7 @@ function noCounts(): RecallStats {
     recalls: 0,
     recallsEmpty: 0,
     recallsFailed: 0,
+    recallsAborted: 0,
     recallsWithoutQuery: 0,
     turnsWithoutResource: 0,
     messagesRecalled: 0,
@@ -63,6 +71,7 @@ function noCounts(): RecallStats {
     malformedContexts: 0,
     changesFollowed: 0,
     changesNotFollowed: 0,
+    deletionsWithoutOwner: 0,
   };
 }
 
@@ -74,9 +83,20 @@ export class Reporter {
   readonly counts = noCounts();
   #logger: RecallLogger | undefined;
   readonly #warnedAtMs = new Map<string, number>();
+  #isClosed = false;
 
   constructor(logger: RecallLogger | undefined) {
     this.#logger = logger;
+  }
+
+  /** Whether its processor was closed: what is followed is told elsewhere then. */
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  /** Its processor is closed. */
+  close(): void {
+    this.#isClosed = true;
   }
 
   /** Takes a logger where none was given. */

@@ -17,6 +17,7 @@ export type SidecarCalls = Pick<
   | 'listMessages'
   | 'transferThread'
   | 'close'
+  | 'isClosed'
 >;
 
 /** How a write goes. `timeoutMs` is for all of it, what waited before included. */
