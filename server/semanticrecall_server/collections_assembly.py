@@ -23,11 +23,13 @@ def open_collections(settings: Settings) -> SqliteVectorCollections:
         settings.data_dir.absolute() / FILE,
         key=None if found is None else found.subkey(Purpose.COLLECTIONS),
     )
+    bytes_max = collections_bytes(settings)
     limits = CollectionLimits(
         collections_max=settings.collections_max,
         vectors_max=settings.collection_vectors_max,
         metadata_bytes_max=settings.metadata_bytes_max,
-        bytes_max=collections_bytes(settings),
+        bytes_max=bytes_max,
+        collection_bytes_max=bytes_max,
     )
     mark = settings.data_dir.absolute() / MARK_FILE
     return SqliteVectorCollections(

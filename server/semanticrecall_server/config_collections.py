@@ -50,8 +50,9 @@ class CollectionSettings(BaseSettings):
     collections_bytes_max: int = setting(
         Group.COLLECTIONS,
         "Bytes of collections kept in memory; the least recently used are read again when they "
-        "are asked. 0: an eighth of the memory there is, at most 1 GiB. With --memory low a "
-        "quarter of either.",
+        "are asked. A change that would make one collection larger than that is "
+        "RESOURCE_EXHAUSTED (COLLECTION_FULL); one that is larger already is read alone. 0: an "
+        "eighth of the memory there is, at most 1 GiB. With --memory low a quarter of either.",
         default=0,
         ge=0,
     )

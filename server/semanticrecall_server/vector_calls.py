@@ -67,7 +67,7 @@ class VectorService:
         """Remove one with its vectors."""
         place_faults(request.resource_id, request.collection).raise_if_found()
         call.budget.check()
-        vectors = self._collections().delete(request.resource_id, request.collection)
+        vectors = self._collections().delete(request.resource_id, request.collection, call.budget)
         return vectors_pb2.DeleteCollectionResponse(
             vectors=vectors or 0, deleted=vectors is not None
         )

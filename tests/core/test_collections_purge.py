@@ -12,7 +12,7 @@ import apsw
 import numpy as np
 import pytest
 
-from semanticrecall_core.collections import storage
+from semanticrecall_core.collections import removing, storage
 from semanticrecall_core.collections.sqlite_collections import SqliteVectorCollections
 from semanticrecall_core.types.collections import Metric, VectorEntry
 from semanticrecall_core.types.errors import DeadlineExceededError, ResourceExhaustedError
@@ -147,7 +147,7 @@ def test_rows_of_a_collection_that_a_process_did_not_come_to_are_purged(
     first = opened(tmp_path)
     entries = flock(SEED)
     grown(first, entries)
-    monkeypatch.setattr(storage.CollectionStorage, "remove_dropped", lambda _: None)
+    monkeypatch.setattr(removing.Remover, "start", lambda _: None)
     assert first.delete("u", "c") == VECTORS
     first.close()
     assert left_in(tmp_path, traces(entries)) > 1_000

@@ -57,8 +57,8 @@ class FakeCollections:
         self._note("describe", resource_id, name)
         return INFO
 
-    def delete(self, resource_id: str, name: str) -> int | None:
-        self._note("delete", resource_id, name)
+    def delete(self, resource_id: str, name: str, budget: CallBudget | None = None) -> int | None:
+        self._note("delete", resource_id, name, budget=budget)
         return REMOVED if self.is_there else None
 
     def upsert(

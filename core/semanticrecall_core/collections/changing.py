@@ -9,6 +9,7 @@ import apsw
 import orjson
 
 from ..types.collections import Metric
+from ..types.errors import CorruptDataError
 from .file_format import collection_checksum, vector_checksum
 from .loaded import StoredVector
 
@@ -57,22 +58,31 @@ def totals(connection: apsw.Connection) -> tuple[int, int]:
     return row
 
 
-def drop_collection(connection: apsw.Connection, resource_id: str, name: str) -> int | None:
-    """Make a collection unreachable; returns how many vectors it had, None for an unknown one.
+def drop_collection(
+    connection: apsw.Connection, resource_id: str, name: str
+) -> tuple[int, int] | None:
+    """Make a collection unreachable; returns its key and how many vectors it had, None for none.
 
-    Sound or not: only the names are looked at.
+    Sound or not: only the names are looked at. The vectors of a sound one are not: a large one is
+    gone as soon as a small one.
     """
     row = connection.execute(
-        "SELECT collection_key FROM collections WHERE resource_id = ? AND name = ?",
+        "SELECT collection_key, dimensions, metric, vectors, checksum"
+        " FROM collections WHERE resource_id = ? AND name = ?",
         (resource_id, name),
     ).fetchone()
     if row is None:
         return None
-    count = connection.execute("SELECT count(*) FROM vectors WHERE collection_key = ?", row).get
-    connection.execute("INSERT INTO dropped VALUES(?)", row)
-    connection.execute("DELETE FROM collections WHERE collection_key = ?", row)
+    key, dimensions, metric, vectors, checksum = row
+    numbers = (key, dimensions, metric, vectors)
+    if checksum != collection_checksum(numbers, resource_id.encode(), name.encode()):
+        vectors = connection.execute(
+            "SELECT count(*) FROM vectors WHERE collection_key = ?", (key,)
+        ).get
+    connection.execute("INSERT INTO dropped VALUES(?)", (key,))
+    connection.execute("DELETE FROM collections WHERE collection_key = ?", (key,))
     note_removed(connection)
-    return int(count)
+    return key, vectors
 
 
 def remove_dropped(connection: apsw.Connection) -> bool:
@@ -114,6 +124,26 @@ def count_there(connection: apsw.Connection, key: int, ids: Sequence[str]) -> in
     return found
 
 
+def text_bytes_there(connection: apsw.Connection, key: int, ids: Sequence[str]) -> int:
+    """Bytes of ids and metadata of those of these ids that are there; each is given once."""
+    found: int = connection.execute(
+        "SELECT coalesce(sum(octet_length(id) + octet_length(metadata)), 0) FROM vectors"
+        " WHERE collection_key = ? AND id IN (SELECT value FROM json_each(?))",
+        (key, orjson.dumps(ids).decode()),
+    ).get
+    return found
+
+
+def text_bytes_of_all(connection: apsw.Connection, key: int) -> int:
+    """Bytes of ids and metadata of a collection."""
+    found: int = connection.execute(
+        "SELECT coalesce(sum(octet_length(id) + octet_length(metadata)), 0) FROM vectors"
+        " INDEXED BY vectors_by_collection WHERE collection_key = ?",
+        (key,),
+    ).get
+    return found
+
+
 def remove_vectors(connection: apsw.Connection, key: int, ids: Sequence[str]) -> int:
     """Remove vectors by id; returns how many were there."""
     connection.execute(
@@ -121,6 +151,25 @@ def remove_vectors(connection: apsw.Connection, key: int, ids: Sequence[str]) ->
         (key, orjson.dumps(ids).decode()),
     )
     return int(connection.changes())
+
+
+def remove_known(connection: apsw.Connection, key: int, ids: Sequence[str]) -> int:
+    """Remove vectors that memory says are there; raises CorruptDataError where they are not."""
+    if not ids:
+        return 0
+    removed = remove_vectors(connection, key, ids)
+    if removed != len(ids):
+        raise CorruptDataError("a collection in memory is not as it is in its file")
+    return removed
+
+
+def text_bytes_going(
+    connection: apsw.Connection, key: int, ids: Sequence[str], text_bytes: int | None
+) -> int:
+    """Bytes of ids and metadata that a change takes away; zero where `text_bytes` is unknown."""
+    if text_bytes is None or not ids:
+        return 0
+    return text_bytes_there(connection, key, ids)
 
 
 def put_vectors(connection: apsw.Connection, key: int, vectors: Sequence[StoredVector]) -> None:

@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
-from ..types.collections import Metric, VectorEntry
-from ..types.errors import InvalidArgumentError
+from ..types.collections import (
+    DIMENSIONS_DIFFER,
+    METRIC_DIFFERS,
+    Metric,
+    VectorEntry,
+    VectorSelection,
+)
+from ..types.errors import FailedPreconditionError, InvalidArgumentError
+from .filter_parsing import parse_filter
+from .filters import Filter
 from .loaded import StoredVector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..types.collections import Values
+    from .storage import CollectionRow
 
 
 def as_vector(values: Values, dimensions: int, metric: Metric, field: str) -> NDArray[np.float32]:
@@ -64,3 +73,29 @@ def as_stored(
         for i, entry in enumerate(entries)
     }
     return list(stored.values())
+
+
+def require_same(row: CollectionRow, dimensions: int, metric: Metric) -> None:
+    """Raises FailedPreconditionError where a collection is there with others of these."""
+    if row.dimensions != dimensions:
+        raise FailedPreconditionError(
+            f"the collection has {row.dimensions} dimensions, not {dimensions}",
+            reason=DIMENSIONS_DIFFER,
+        )
+    if row.metric is not metric:
+        raise FailedPreconditionError(
+            f"the collection's metric is {row.metric.name}, not {metric.name}",
+            reason=METRIC_DIFFERS,
+        )
+
+
+def selected(selection: VectorSelection) -> Filter | None:
+    """The filter of a selection; None where it names ids. Raises InvalidArgumentError."""
+    if selection.ids is not None and selection.filter is None:
+        return None
+    if selection.ids is not None or selection.filter is None:
+        raise InvalidArgumentError.of("selection", "needs ids or a filter, and not both")
+    condition = parse_filter(selection.filter, "selection.filter")
+    if condition is None:
+        raise InvalidArgumentError.of("selection.filter", "is empty: that would be all of them")
+    return condition

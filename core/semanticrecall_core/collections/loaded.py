@@ -8,8 +8,9 @@ gone the living ones are copied to a collection without them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,15 +28,28 @@ if TYPE_CHECKING:
     from .columns import Mask
 
     Rows32 = NDArray[np.float32]
+    _Found = tuple[float, str, int]  # the score's negative, the id, the row
 
 GONE_ROWS_MIN: Final = 1_024
 """Fewer rows that are gone are no reason to copy the others."""
 
 GONE_SHARE_MAX: Final = 0.25
 _ROOM: Final = 1.25
+_SORTED_AT_ONCE: Final = 20_000
+_NUMBERS_BYTES: Final = 9  # of a row's length, and of whether it lives
 _ROW_BYTES: Final = (
     300  # of Python's objects for an id and its metadata, and the dictionary's entry
 )
+
+
+def bytes_when_read(vectors: int, dimensions: int, text_bytes: int) -> int:
+    """Of memory that a collection takes when it was read from its file.
+
+    Args:
+        vectors, dimensions: of the collection.
+        text_bytes: of its ids and metadata.
+    """
+    return vectors * (4 * dimensions + _NUMBERS_BYTES + _ROW_BYTES) + text_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +153,20 @@ class LoadedCollection:
         moment = self._moment
         chosen = _matching(moment, condition, budget)
         if values is None:
-            found = [(0.0, moment.ids[row], row) for row in np.flatnonzero(chosen).tolist()]
+            found: Iterator[_Found] = (
+                (0.0, moment.ids[row], row) for row in np.flatnonzero(chosen).tolist()
+            )
         else:
             count = len(chosen)
             searched = Searched(moment.values[:count], moment.lengths[:count], self._metric)
             rows, scores = nearest(searched, chosen, values, query.top_k, budget)
-            found = [
+            found = (
                 (-score, moment.ids[row], row)
                 for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
-            ]
+            )
         if query.score_min is not None:
             least = float(np.float32(query.score_min))
-            found = [one for one in found if -one[0] >= least]
-        found.sort()
+            found = (one for one in found if -one[0] >= least)
         return [
             VectorMatch(
                 id,
@@ -159,7 +174,7 @@ class LoadedCollection:
                 orjson.loads(moment.metadata[row]),
                 moment.values[row].copy() if query.include_values else None,
             )
-            for negative, id, row in found[: query.top_k]
+            for negative, id, row in _first(found, query.top_k, budget)
         ]
 
     def ids_matching(self, condition: Filter, budget: CallBudget) -> list[str]:
@@ -226,6 +241,15 @@ class LoadedCollection:
         self._text_bytes = sum(map(len, copy.ids)) + sum(map(len, copy.metadata))
         alive = np.ones(len(kept), bool)
         return _Moment(copy.values, copy.lengths, alive, copy.ids, copy.metadata, copy.columns)
+
+
+def _first(found: Iterator[_Found], count: int, budget: CallBudget) -> list[_Found]:
+    """The lowest ones in order."""
+    first: list[_Found] = []
+    while some := list(islice(found, _SORTED_AT_ONCE)):
+        budget.check()
+        first = sorted(first + some)[:count]
+    return first
 
 
 def _matching(moment: _Moment, condition: Filter | None, budget: CallBudget) -> Mask:

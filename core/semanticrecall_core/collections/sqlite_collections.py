@@ -9,6 +9,7 @@ that no change of it can be missed.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -17,10 +18,7 @@ import orjson
 import structlog
 
 from ..types.collections import (
-    COLLECTION_FULL,
     COLLECTION_NOT_FOUND,
-    DIMENSIONS_DIFFER,
-    METRIC_DIFFERS,
     TOO_MANY_COLLECTIONS,
     VECTOR_NOT_FOUND,
     CollectionCounts,
@@ -36,7 +34,6 @@ from ..types.collections import (
 )
 from ..types.errors import (
     CorruptDataError,
-    FailedPreconditionError,
     InvalidArgumentError,
     LimitReachedError,
     NotFoundError,
@@ -47,10 +44,11 @@ from . import changing
 from .acknowledged import CommitMark
 from .file_format import CollectionsFile
 from .filter_parsing import parse_filter
-from .filters import Filter
-from .given import as_metadata, as_stored, as_vector
+from .given import as_metadata, as_stored, as_vector, require_same, selected
 from .loaded import LoadedCollection, StoredVector
+from .removing import PAUSE_S, Remover
 from .residents import Name, Residents
+from .sizes import Sizes, text_bytes_of
 from .storage import CollectionRow, CollectionStorage
 from .verifying import findings
 
@@ -98,6 +96,8 @@ class SqliteVectorCollections:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._opening = threading.Lock()
         self._residents = Residents(self._limits.bytes_max)
+        self._sizes = Sizes(self._limits)
+        self._remover: Remover | None = None
         self._tell_removed: Callable[[], None] = lambda: None
         self._closed = False
         self._storage: CollectionStorage | None = None
@@ -120,7 +120,7 @@ class SqliteVectorCollections:
             with storage.read() as connection:
                 row = storage.find(connection, resource_id, name)
             if row is not None:
-                _require_same(row, dimensions, metric)
+                require_same(row, dimensions, metric)
                 return row.info, False
             with storage.change() as connection:
                 count = len(changing.names_of(connection, resource_id))
@@ -144,20 +144,24 @@ class SqliteVectorCollections:
         """One collection."""
         return self._row((resource_id, name)).info
 
-    def delete(self, resource_id: str, name: str) -> int | None:
+    def delete(self, resource_id: str, name: str, budget: CallBudget | None = None) -> int | None:
         """Remove a collection; see the port."""
         storage = self._opened()
         if storage is None:
             return None
-        with self._held((resource_id, name), None):
+        with self._held((resource_id, name), budget):
             try:
-                with storage.change() as connection:
-                    vectors = changing.drop_collection(connection, resource_id, name)
+                with storage.change(budget) as connection:
+                    dropped = changing.drop_collection(connection, resource_id, name)
             finally:
                 self._residents.drop((resource_id, name))
-        if vectors is not None:
-            storage.remove_dropped()
-            self._tell_removed()
+        if dropped is None:
+            return None
+        key, vectors = dropped
+        self._sizes.forget(key)
+        if self._remover is not None:
+            self._remover.start()
+        self._tell_removed()
         return vectors
 
     def forget_resource(self, resource_id: str) -> int:
@@ -190,16 +194,16 @@ class SqliteVectorCollections:
             if condition is not None:
                 loaded = loaded or self._read_in(place, budget)
                 removed = loaded.ids_matching(condition, budget)
-            with self._changing(place, budget) as connection:
-                deleted = _remove(connection, row, removed)
-                replaced = changing.count_there(connection, row.key, [one.id for one in put])
+            text_bytes = self._text_bytes(row, len(put), budget)
+            with self._changing(place, row, budget) as connection:
+                gone = changing.text_bytes_going(connection, row.key, removed, text_bytes)
+                deleted = changing.remove_known(connection, row.key, removed)
+                ids = [one.id for one in put]
+                replaced = changing.count_there(connection, row.key, ids)
                 vectors = row.vectors - deleted + len(put) - replaced
-                if vectors > self._limits.vectors_max:
-                    raise LimitReachedError(
-                        f"the collection would hold {vectors} vectors; "
-                        f"at most {self._limits.vectors_max} are allowed",
-                        reason=COLLECTION_FULL,
-                    )
+                gone += changing.text_bytes_going(connection, row.key, ids, text_bytes)
+                added = text_bytes_of(put) - gone
+                self._sizes.require_room(row, vectors, text_bytes, added)
                 changing.put_vectors(connection, row.key, put)
                 changing.set_vectors(connection, row.key, vectors)
                 if deleted:
@@ -237,7 +241,7 @@ class SqliteVectorCollections:
         budget: CallBudget,
     ) -> int:
         """Change the vectors chosen; see the port."""
-        condition = _selected(selection)
+        condition = selected(selection)
         place = (resource_id, name)
         with self._held(place, budget):
             row = self._row(place, budget)
@@ -264,7 +268,11 @@ class SqliteVectorCollections:
                 after = before.values if values is None else values
                 put.append(StoredVector(id, after, self._merged(before, change.metadata)))
             if put:
-                with self._changing(place, budget) as connection:
+                text_bytes = self._text_bytes(row, 0, budget)
+                with self._changing(place, row, budget) as connection:
+                    gone = changing.text_bytes_going(connection, row.key, ids, text_bytes)
+                    added = text_bytes_of(put) - gone
+                    self._sizes.require_room(row, row.vectors, text_bytes, added)
                     changing.put_vectors(connection, row.key, put)
                     changing.set_vectors(connection, row.key, row.vectors)
                 self._follow(place, loaded, (), put)
@@ -280,25 +288,44 @@ class SqliteVectorCollections:
         self, resource_id: str, name: str, selection: VectorSelection, budget: CallBudget
     ) -> int:
         """Remove the vectors chosen; see the port."""
-        condition = _selected(selection)
+        condition = selected(selection)
         place = (resource_id, name)
-        with self._held(place, budget):
-            row = self._row(place, budget)
-            loaded = self._residents.get(place)
-            if condition is not None:
-                loaded = loaded or self._read_in(place, budget)
-                ids: Sequence[str] = loaded.ids_matching(condition, budget)
-            else:
-                ids = list(dict.fromkeys(selection.ids or ()))
-            with self._changing(place, budget) as connection:
-                deleted = changing.remove_vectors(connection, row.key, ids)
-                if deleted:
-                    changing.set_vectors(connection, row.key, row.vectors - deleted)
-                    changing.note_removed(connection)
+        deleted = 0
+        try:
+            with self._held(place, budget):
+                row = self._row(place, budget)
+                loaded = self._residents.get(place)
+                if condition is not None:
+                    loaded = loaded or self._read_in(place, budget)
+                    ids: Sequence[str] = loaded.ids_matching(condition, budget)
+                else:
+                    ids = list(dict.fromkeys(selection.ids or ()))
+                for start in range(0, len(ids), changing.REMOVED_AT_ONCE):
+                    if start:
+                        time.sleep(PAUSE_S)  # who waits for the file comes in between
+                    some = ids[start : start + changing.REMOVED_AT_ONCE]
+                    found = self._remove_some(place, row, deleted, some, budget)
+                    deleted += found
+                    if found:
+                        self._follow(place, loaded, some, ())
+        finally:
             if deleted:
-                self._follow(place, loaded, ids, ())
-        if deleted:
-            self._tell_removed()
+                self._tell_removed()
+        return deleted
+
+    def _remove_some(
+        self, place: Name, row: CollectionRow, before: int, ids: Sequence[str], budget: CallBudget
+    ) -> int:
+        """Remove vectors in one transaction; `before`: how many are removed since `row`."""
+        with self._changing(place, row, budget) as connection:
+            gone = 0
+            if self._sizes.is_known(row.key):
+                gone = changing.text_bytes_there(connection, row.key, ids)
+            deleted = changing.remove_vectors(connection, row.key, ids)
+            if deleted:
+                changing.set_vectors(connection, row.key, row.vectors - before - deleted)
+                changing.note_removed(connection)
+                self._sizes.removed(row.key, gone)
         return deleted
 
     # ---- for the people who run it ----
@@ -357,6 +384,8 @@ class SqliteVectorCollections:
         with self._opening:
             self._closed = True
             self._residents.clear()
+            if self._remover is not None:
+                self._remover.close()
             if self._storage is not None:
                 self._storage.close()
 
@@ -370,7 +399,11 @@ class SqliteVectorCollections:
         return self._storage
 
     def _open(self) -> CollectionStorage:
-        return CollectionStorage(self._file, self._mark, accept_loss=self._accept_loss)
+        storage = CollectionStorage(self._file, self._mark, accept_loss=self._accept_loss)
+        self._remover = Remover(storage.remove_dropped)
+        if storage.has_dropped():
+            self._remover.start()  # what was removed shortly before the last end
+        return storage
 
     def _made(self) -> CollectionStorage:
         with self._opening:
@@ -392,7 +425,9 @@ class SqliteVectorCollections:
             lock.release()
 
     @contextmanager
-    def _changing(self, place: Name, budget: CallBudget) -> Generator[apsw.Connection]:
+    def _changing(
+        self, place: Name, row: CollectionRow, budget: CallBudget
+    ) -> Generator[apsw.Connection]:
         """A transaction; where it fails the file is asked anew what there is."""
         storage = self._opened()
         assert storage is not None  # its row was found
@@ -402,7 +437,19 @@ class SqliteVectorCollections:
                 yield connection
         except BaseException:
             self._residents.drop(place)
+            self._sizes.forget(row.key)
             raise
+
+    def _text_bytes(self, row: CollectionRow, added_max: int, budget: CallBudget) -> int | None:
+        """See `Sizes.text_bytes`; counted beside others that write."""
+        storage = self._opened()
+        assert storage is not None  # its row was found
+
+        def count() -> int:
+            with storage.read(budget) as connection:
+                return changing.text_bytes_of_all(connection, row.key)
+
+        return self._sizes.text_bytes(row, added_max, count)
 
     def _follow(
         self,
@@ -449,38 +496,3 @@ class SqliteVectorCollections:
             loaded = storage.load(connection, row, budget)
         self._residents.put(place, loaded)
         return loaded
-
-
-def _require_same(row: CollectionRow, dimensions: int, metric: Metric) -> None:
-    if row.dimensions != dimensions:
-        raise FailedPreconditionError(
-            f"the collection has {row.dimensions} dimensions, not {dimensions}",
-            reason=DIMENSIONS_DIFFER,
-        )
-    if row.metric is not metric:
-        raise FailedPreconditionError(
-            f"the collection's metric is {row.metric.name}, not {metric.name}",
-            reason=METRIC_DIFFERS,
-        )
-
-
-def _selected(selection: VectorSelection) -> Filter | None:
-    """The filter of a selection; None where it names ids."""
-    if selection.ids is not None and selection.filter is None:
-        return None
-    if selection.ids is not None or selection.filter is None:
-        raise InvalidArgumentError.of("selection", "needs ids or a filter, and not both")
-    condition = parse_filter(selection.filter, "selection.filter")
-    if condition is None:
-        raise InvalidArgumentError.of("selection.filter", "is empty: that would be all of them")
-    return condition
-
-
-def _remove(connection: apsw.Connection, row: CollectionRow, ids: Sequence[str]) -> int:
-    """Remove what memory says is there."""
-    if not ids:
-        return 0
-    removed = changing.remove_vectors(connection, row.key, ids)
-    if removed != len(ids):
-        raise CorruptDataError("a collection in memory is not as it is in its file")
-    return removed

@@ -25,7 +25,6 @@ from ..types.collections import CollectionInfo, Metric
 from ..types.errors import (
     CorruptDataError,
     ResourceExhaustedError,
-    SemanticRecallError,
     UnavailableError,
 )
 from ..types.values import CallBudget
@@ -253,14 +252,18 @@ class CollectionStorage:
     def change(self, budget: CallBudget | None = None) -> Generator[apsw.Connection]:
         """One transaction, on disk when this has ended; undone where something is raised.
 
-        `budget`: of the wait for others that write.
+        `budget`: of the wait for others that write, and of the statements inside; when it is over
+        nothing of them was done.
         """
         with self._alone(budget), self._translated():
             self._make_usable()
             connection = self._writer
             connection.execute("BEGIN IMMEDIATE")
+            if budget is not None:
+                _break_off_after(connection, budget)
             try:
                 yield connection
+                connection.set_progress_handler(None)
                 connection.execute("UPDATE file SET revision = ?", (self._revision + 1,))
                 connection.execute("COMMIT")
                 self._revision += 1
@@ -277,6 +280,7 @@ class CollectionStorage:
         if isinstance(error, (apsw.IOError, MemoryError)):
             self._trusted = False
         try:
+            self._writer.set_progress_handler(None)
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
         except apsw.Error:
@@ -323,13 +327,13 @@ class CollectionStorage:
     def _identities_now(self) -> list[tuple[int, int] | None]:
         return [_identity(Path(f"{self._file.path}{suffix}")) for suffix in ("", "-wal")]
 
-    def remove_dropped(self) -> None:
-        """Remove the rows of collections that were removed; what fails is done by a purge."""
+    def has_dropped(self) -> bool:
+        """Whether rows may be left of collections that were removed."""
         try:
-            while self._remove_dropped():
-                pass
-        except SemanticRecallError as error:
-            _log.warning("collections_rows_left", reason=error.reason)
+            with self.read() as connection:
+                return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM dropped)").get)
+        except CorruptDataError:
+            return True
 
     # ---- purge ----
 
@@ -340,7 +344,7 @@ class CollectionStorage:
 
     def purge(self, budget: CallBudget) -> None:
         """Write the file anew if something was removed since that was done last; empty its log."""
-        while self._remove_dropped():
+        while self.remove_dropped():
             budget.check()
         with self._alone(budget), self._translated():
             self._make_usable()
@@ -357,7 +361,7 @@ class CollectionStorage:
             with self.change(budget) as connection:
                 connection.execute("UPDATE file SET erased = max(erased, ?)", (removed,))
 
-    def _remove_dropped(self) -> bool:
+    def remove_dropped(self) -> bool:
         """Remove some rows of a collection that was removed; whether there may be more."""
         with self.change() as connection:
             return changing.remove_dropped(connection)

@@ -35,7 +35,7 @@ TOO_MANY_COLLECTIONS = "TOO_MANY_COLLECTIONS"
 """Reason of ResourceExhaustedError: the resource has as many collections as are allowed."""
 
 COLLECTION_FULL = "COLLECTION_FULL"
-"""Reason of ResourceExhaustedError: the collection would hold more vectors than are allowed."""
+"""Reason of ResourceExhaustedError: the collection would be larger than is allowed."""
 
 
 class Metric(IntEnum):
@@ -59,12 +59,15 @@ class CollectionLimits:
         metadata_bytes_max: of one vector's metadata as compact JSON in UTF-8, after an update.
         bytes_max: of memory that collections take together while they are searched; the least
             recently used one makes room. One that is larger alone is held alone.
+        collection_bytes_max: of memory that one collection takes when it was read from its file; no
+            change makes one larger.
     """
 
     collections_max: int = 100
     vectors_max: int = 1_000_000
     metadata_bytes_max: int = 64 << 10
     bytes_max: int = 1 << 30
+    collection_bytes_max: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,7 @@ class VectorCollections(Protocol):
     """Named collections of vectors. Thread-safe.
 
     A change is on disk when its method returns, as a whole; where it raises, nothing was changed
-    (but see UnavailableError). Names and ids are checked by the caller. All methods may raise:
+    (but see UnavailableError and `delete_vectors`). Names and ids are checked by the caller. All methods may raise:
 
         NotFoundError: COLLECTION_NOT_FOUND, where `name` is of no collection of the resource.
         InvalidArgumentError: what only a collection can tell: `values`, `entries[i].values`,
@@ -221,8 +224,15 @@ class VectorCollections(Protocol):
         """One collection."""
         ...
 
-    def delete(self, resource_id: str, name: str) -> int | None:
-        """Remove a collection; returns how many vectors it had, None where there is none."""
+    def delete(self, resource_id: str, name: str, budget: CallBudget | None = None) -> int | None:
+        """Remove a collection; returns how many vectors it had, None where there is none.
+
+        It is gone for everybody at once; its rows leave the file by and by, or with a purge.
+
+        Args:
+            resource_id, name: of the collection.
+            budget: of waiting for others that change it.
+        """
         ...
 
     def upsert(
@@ -239,7 +249,7 @@ class VectorCollections(Protocol):
             resource_id, name: of the collection.
             entries: all of them are kept, or none.
             delete_filter: what matches it is removed before; None or `{}` removes nothing.
-            budget: of reading the collection into memory.
+            budget: of all of it; when it is over nothing was changed.
 
         Raises:
             ResourceExhaustedError: COLLECTION_FULL.
@@ -266,17 +276,21 @@ class VectorCollections(Protocol):
             resource_id, name: of the collection.
             selection: which.
             change: what to.
-            budget: of reading the collection into memory.
+            budget: of all of it; when it is over nothing was changed.
 
         Raises:
             NotFoundError: VECTOR_NOT_FOUND, where one of the ids is not there.
+            ResourceExhaustedError: COLLECTION_FULL.
         """
         ...
 
     def delete_vectors(
         self, resource_id: str, name: str, selection: VectorSelection, budget: CallBudget
     ) -> int:
-        """Remove the vectors chosen; returns how many were there."""
+        """Remove the vectors chosen; returns how many were there.
+
+        A thousand at a time: where it raises, some may be gone. It can be repeated.
+        """
         ...
 
     def forget_resource(self, resource_id: str) -> int:

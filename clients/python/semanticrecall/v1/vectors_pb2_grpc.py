@@ -135,7 +135,8 @@ class VectorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteCollection(self, request, context):
-        """Removes a collection with all its vectors. One that is not there counts as zero.
+        """Removes a collection with all its vectors. It is gone for every call at once; its rows leave the
+        file by and by, and with a purge. One that is not there counts as zero.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,14 +158,17 @@ class VectorServiceServicer(object):
 
     def UpdateVectors(self, request, context):
         """Changes the vector or the metadata of the vectors chosen. NOT_FOUND (VECTOR_NOT_FOUND): an id
-        that is not there; a filter that matches nothing counts as zero.
+        that is not there; a filter that matches nothing counts as zero. All of them or none.
+        RESOURCE_EXHAUSTED (COLLECTION_FULL): the collection would become too large, as for
+        UpsertVectors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteVectors(self, request, context):
-        """Removes the vectors chosen. Unknown ids count as zero.
+        """Removes the vectors chosen, a thousand at a time: where the call fails, some may be gone, and it
+        can be repeated. Unknown ids count as zero.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -62,7 +62,9 @@ class VectorServiceStub:
         semanticrecall.v1.vectors_pb2.DeleteCollectionRequest,
         semanticrecall.v1.vectors_pb2.DeleteCollectionResponse,
     ]
-    """Removes a collection with all its vectors. One that is not there counts as zero."""
+    """Removes a collection with all its vectors. It is gone for every call at once; its rows leave the
+    file by and by, and with a purge. One that is not there counts as zero.
+    """
 
     UpsertVectors: grpc.UnaryUnaryMultiCallable[
         semanticrecall.v1.vectors_pb2.UpsertVectorsRequest,
@@ -81,14 +83,18 @@ class VectorServiceStub:
         semanticrecall.v1.vectors_pb2.UpdateVectorsResponse,
     ]
     """Changes the vector or the metadata of the vectors chosen. NOT_FOUND (VECTOR_NOT_FOUND): an id
-    that is not there; a filter that matches nothing counts as zero.
+    that is not there; a filter that matches nothing counts as zero. All of them or none.
+    RESOURCE_EXHAUSTED (COLLECTION_FULL): the collection would become too large, as for
+    UpsertVectors.
     """
 
     DeleteVectors: grpc.UnaryUnaryMultiCallable[
         semanticrecall.v1.vectors_pb2.DeleteVectorsRequest,
         semanticrecall.v1.vectors_pb2.DeleteVectorsResponse,
     ]
-    """Removes the vectors chosen. Unknown ids count as zero."""
+    """Removes the vectors chosen, a thousand at a time: where the call fails, some may be gone, and it
+    can be repeated. Unknown ids count as zero.
+    """
 
 class VectorServiceAsyncStub:
     """Vectors of the caller's own, of any model, kept and searched by exact comparison.
@@ -134,7 +140,9 @@ class VectorServiceAsyncStub:
         semanticrecall.v1.vectors_pb2.DeleteCollectionRequest,
         semanticrecall.v1.vectors_pb2.DeleteCollectionResponse,
     ]
-    """Removes a collection with all its vectors. One that is not there counts as zero."""
+    """Removes a collection with all its vectors. It is gone for every call at once; its rows leave the
+    file by and by, and with a purge. One that is not there counts as zero.
+    """
 
     UpsertVectors: grpc.aio.UnaryUnaryMultiCallable[
         semanticrecall.v1.vectors_pb2.UpsertVectorsRequest,
@@ -153,14 +161,18 @@ class VectorServiceAsyncStub:
         semanticrecall.v1.vectors_pb2.UpdateVectorsResponse,
     ]
     """Changes the vector or the metadata of the vectors chosen. NOT_FOUND (VECTOR_NOT_FOUND): an id
-    that is not there; a filter that matches nothing counts as zero.
+    that is not there; a filter that matches nothing counts as zero. All of them or none.
+    RESOURCE_EXHAUSTED (COLLECTION_FULL): the collection would become too large, as for
+    UpsertVectors.
     """
 
     DeleteVectors: grpc.aio.UnaryUnaryMultiCallable[
         semanticrecall.v1.vectors_pb2.DeleteVectorsRequest,
         semanticrecall.v1.vectors_pb2.DeleteVectorsResponse,
     ]
-    """Removes the vectors chosen. Unknown ids count as zero."""
+    """Removes the vectors chosen, a thousand at a time: where the call fails, some may be gone, and it
+    can be repeated. Unknown ids count as zero.
+    """
 
 class VectorServiceServicer(metaclass=abc.ABCMeta):
     """Vectors of the caller's own, of any model, kept and searched by exact comparison.
@@ -214,7 +226,9 @@ class VectorServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.vectors_pb2.DeleteCollectionRequest,
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.vectors_pb2.DeleteCollectionResponse, collections.abc.Awaitable[semanticrecall.v1.vectors_pb2.DeleteCollectionResponse]]:
-        """Removes a collection with all its vectors. One that is not there counts as zero."""
+        """Removes a collection with all its vectors. It is gone for every call at once; its rows leave the
+        file by and by, and with a purge. One that is not there counts as zero.
+        """
 
     @abc.abstractmethod
     def UpsertVectors(
@@ -239,7 +253,9 @@ class VectorServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.vectors_pb2.UpdateVectorsResponse, collections.abc.Awaitable[semanticrecall.v1.vectors_pb2.UpdateVectorsResponse]]:
         """Changes the vector or the metadata of the vectors chosen. NOT_FOUND (VECTOR_NOT_FOUND): an id
-        that is not there; a filter that matches nothing counts as zero.
+        that is not there; a filter that matches nothing counts as zero. All of them or none.
+        RESOURCE_EXHAUSTED (COLLECTION_FULL): the collection would become too large, as for
+        UpsertVectors.
         """
 
     @abc.abstractmethod
@@ -248,6 +264,8 @@ class VectorServiceServicer(metaclass=abc.ABCMeta):
         request: semanticrecall.v1.vectors_pb2.DeleteVectorsRequest,
         context: _ServicerContext,
     ) -> typing.Union[semanticrecall.v1.vectors_pb2.DeleteVectorsResponse, collections.abc.Awaitable[semanticrecall.v1.vectors_pb2.DeleteVectorsResponse]]:
-        """Removes the vectors chosen. Unknown ids count as zero."""
+        """Removes the vectors chosen, a thousand at a time: where the call fails, some may be gone, and it
+        can be repeated. Unknown ids count as zero.
+        """
 
 def add_VectorServiceServicer_to_server(servicer: VectorServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -390,7 +390,8 @@ export type UpsertVectorsRequest = Message<"semanticrecall.v1.UpsertVectorsReque
 
   /**
    * 1 to 1,000 (`--collection-upsert-max`). Of two with the same id the later one counts. A bad one
-   * is INVALID_ARGUMENT for all. RESOURCE_EXHAUSTED (COLLECTION_FULL): `--collection-vectors-max`.
+   * is INVALID_ARGUMENT for all. RESOURCE_EXHAUSTED (COLLECTION_FULL): `--collection-vectors-max`, or
+   * the collection would take more memory than `--collections-bytes-max`.
    *
    * @generated from field: repeated semanticrecall.v1.VectorEntry entries = 3;
    */
@@ -808,7 +809,8 @@ export const VectorService: GenService<{
     output: typeof DescribeCollectionResponseSchema;
   },
   /**
-   * Removes a collection with all its vectors. One that is not there counts as zero.
+   * Removes a collection with all its vectors. It is gone for every call at once; its rows leave the
+   * file by and by, and with a purge. One that is not there counts as zero.
    *
    * @generated from rpc semanticrecall.v1.VectorService.DeleteCollection
    */
@@ -839,7 +841,9 @@ export const VectorService: GenService<{
   },
   /**
    * Changes the vector or the metadata of the vectors chosen. NOT_FOUND (VECTOR_NOT_FOUND): an id
-   * that is not there; a filter that matches nothing counts as zero.
+   * that is not there; a filter that matches nothing counts as zero. All of them or none.
+   * RESOURCE_EXHAUSTED (COLLECTION_FULL): the collection would become too large, as for
+   * UpsertVectors.
    *
    * @generated from rpc semanticrecall.v1.VectorService.UpdateVectors
    */
@@ -849,7 +853,8 @@ export const VectorService: GenService<{
     output: typeof UpdateVectorsResponseSchema;
   },
   /**
-   * Removes the vectors chosen. Unknown ids count as zero.
+   * Removes the vectors chosen, a thousand at a time: where the call fails, some may be gone, and it
+   * can be repeated. Unknown ids count as zero.
    *
    * @generated from rpc semanticrecall.v1.VectorService.DeleteVectors
    */
