@@ -194,7 +194,8 @@ class VectorCollections(Protocol):
     """Named collections of vectors. Thread-safe.
 
     A change is on disk when its method returns, as a whole; where it raises, nothing was changed
-    (but see UnavailableError and `delete_vectors`). Names and ids are checked by the caller. All methods may raise:
+    (but see UnavailableError and `delete_vectors`). Names and ids are checked by the caller. All
+    methods may raise:
 
         NotFoundError: COLLECTION_NOT_FOUND, where `name` is of no collection of the resource.
         InvalidArgumentError: what only a collection can tell: `values`, `entries[i].values`,
