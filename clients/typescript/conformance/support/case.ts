@@ -23,6 +23,8 @@ export interface ConformanceCase {
   readonly behaviour: string;
   /** What Mastra's own processor is known to do. */
   readonly mastra: Verdict;
+  /** What ours has to be. Default "right". */
+  readonly ours?: 'outside';
   run(open: OpenWorld): Promise<Observation>;
 }
 

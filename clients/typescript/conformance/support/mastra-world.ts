@@ -126,6 +126,10 @@ export class MastraWorld extends World {
     return Promise.resolve(texts.length);
   }
 
+  override indexes(): Promise<readonly string[]> {
+    return Promise.reject(new Error('the store is not ours'));
+  }
+
   override calls(): number {
     return this.embedder.calls.length;
   }

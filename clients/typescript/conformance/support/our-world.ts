@@ -11,7 +11,7 @@ import {
   type RecallOptions,
   type RecallResult,
 } from '../../src/index.js';
-import { SemanticRecall } from '../../src/mastra/index.js';
+import { SemanticRecall, SemanticRecallVector } from '../../src/mastra/index.js';
 import { Gate } from './gate.js';
 import { user } from './messages.js';
 import { WordEmbedder } from './word-embedder.js';
@@ -59,6 +59,8 @@ export class OurWorld extends World {
   /** Handed to the processor as the original had it; never asked. */
   readonly embedder: WordEmbedder;
   readonly vector: LibSQLVector;
+  /** Asked where the settings say so. */
+  private readonly store: SemanticRecallVector;
   private readonly client: WatchedClient;
   /** Past the gate. */
   private readonly observer: RecallClient;
@@ -81,13 +83,14 @@ export class OurWorld extends World {
       connectTimeoutMs: 200,
     });
     this.observer = new RecallClient(address);
+    this.store = new SemanticRecallVector({ client: this.observer, resourceId: this.user });
   }
 
   /** A world without messages, of the sidecar at this address. */
   static async open(settings: WorldSettings, address: string): Promise<OurWorld> {
     const world = new OurWorld(await World.folder(), settings, await Gate.to(address), address);
     await world.openRows();
-    await world.processor().follow(world.memory);
+    if (settings.store === undefined) await world.processor().follow(world.memory);
     return world;
   }
 
@@ -107,6 +110,18 @@ export class OurWorld extends World {
   }
 
   protected override createMemory(): Memory {
+    const { store, recall } = this.settings;
+    if (store !== undefined) {
+      return new Memory({
+        storage: this.storage,
+        vector: this.store,
+        embedder: this.embedder,
+        options: {
+          ...this.memoryOptions(),
+          semanticRecall: { topK: 4, messageRange: 1, ...recall, ...store },
+        },
+      });
+    }
     return new Memory({
       storage: this.storage,
       options: { ...this.memoryOptions(), semanticRecall: false },
@@ -123,7 +138,7 @@ export class OurWorld extends World {
   }
 
   protected override agentProcessors(): RecallProcessor[] {
-    return [this.processor()];
+    return this.settings.store === undefined ? [this.processor()] : [];
   }
 
   override async indexed(resourceId = this.user): Promise<IndexedMessage[]> {
@@ -151,6 +166,15 @@ export class OurWorld extends World {
   override async textsEmbedded(): Promise<number> {
     const { cache } = await this.observer.admin.stats();
     return cache?.misses ?? 0;
+  }
+
+  override async indexes(): Promise<readonly string[]> {
+    const found: string[] = [];
+    for (const indexName of await this.store.listIndexes()) {
+      const { dimension, metric, count } = await this.store.describeIndex({ indexName });
+      found.push(`${indexName} ${dimension} ${metric} ${count}`);
+    }
+    return found;
   }
 
   override calls(): number {
@@ -196,9 +220,8 @@ export class OurWorld extends World {
     return Object.keys(items).filter((id) => block.includes(`The door of ${id} is red`));
   }
 
-  override async indexNames(): Promise<readonly string[]> {
-    const { indexIdentity } = await this.observer.admin.stats();
-    return [indexIdentity];
+  override indexNames(): Promise<readonly string[]> {
+    return Promise.reject(new Error('a sidecar has one model'));
   }
 
   override takeDown(): void {

@@ -42,10 +42,11 @@ export async function tableOf(rows: readonly Row[]): Promise<string> {
   );
   const wrong = rows.filter((row) => row.mastra.verdict === 'wrong').length;
   const shown = rows.filter((row) => row.mastra.verdict !== 'outside').length;
+  const shownHere = rows.filter((row) => row.ours.verdict !== 'outside').length;
   return [
     `Run on ${versions.join(', ')}: wrong there in ${wrong} of ${shown}, here in ${
       rows.filter((row) => row.ours.verdict === 'wrong').length
-    } of ${rows.length}.`,
+    } of ${shownHere}.`,
     '',
     '| | what is right | Mastra | SemanticRecall |',
     '|---|---|---|---|',

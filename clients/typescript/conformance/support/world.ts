@@ -50,6 +50,10 @@ export interface WorldSettings {
   readonly workingMemory?: boolean;
   /** Of Mastra's embedder. */
   readonly embedder?: WordEmbedderOptions;
+  /** In the world that is ours: Mastra's own memory over `SemanticRecallVector`, no processor. */
+  readonly store?: {
+    readonly indexConfig?: { readonly type: 'hnsw'; readonly metric: 'dotproduct' };
+  };
 }
 
 /** One message as the index knows it. */
@@ -200,6 +204,8 @@ export abstract class World implements AsyncDisposable {
   protected abstract searches(): readonly string[];
   /** How many texts the model was run for so far. */
   abstract textsEmbedded(): Promise<number>;
+  /** The indexes of the vector store of ours: name, dimensions, metric, vectors. */
+  abstract indexes(): Promise<readonly string[]>;
   /** How many calls of an embedder, or of a sidecar, were answered so far. */
   abstract calls(): number;
   /** Indexes messages of the user with times to the nanosecond, where the system can. */
@@ -209,7 +215,7 @@ export abstract class World implements AsyncDisposable {
     filter: ConditionFilter,
     items: Readonly<Record<string, Record<string, number>>>,
   ): Promise<readonly string[]>;
-  /** What the index is called, or what says whose vectors it holds, with a model of this name. */
+  /** What Mastra calls the indexes of models of these names. */
   abstract indexNames(models: readonly string[]): Promise<readonly string[]>;
   /** From now on nothing can be embedded, and nothing of ours reached. */
   abstract takeDown(): void;
