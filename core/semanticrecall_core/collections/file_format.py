@@ -46,7 +46,8 @@ from typing import Final
 
 import apsw
 
-from ..encryption import checksum_layer, pages
+from ..encryption import checksum_layer
+from ..encryption.connecting import open_database
 from ..types.errors import CorruptDataError, FailedPreconditionError, UnavailableError
 
 FILE: Final = "collections.db"
@@ -163,28 +164,13 @@ class CollectionsFile:
         return connection
 
     def _connected(self) -> apsw.Connection:
-        if self.key is not None:
-            return self._opened(pages.layer_over(self.vfs))
-        with checksum_layer.layer_over(self.vfs) as layer:
-            return self._opened(layer)
-
-    def _opened(self, layer: str) -> apsw.Connection:
-        connection = apsw.Connection(
-            str(self.path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX, vfs=layer
+        return open_database(
+            str(self.path),
+            apsw.SQLITE_OPEN_READWRITE,
+            self.vfs,
+            self.key,
+            busy_timeout_ms=BUSY_TIMEOUT_MS,
         )
-        try:
-            if self.key is not None:
-                pages.unlock(connection, self.key)
-            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-            connection.pragma("trusted_schema", "OFF")
-            connection.pragma("cell_size_check", "ON")
-            connection.pragma("mmap_size", 0)  # a truncated map would kill the process
-            connection.pragma("temp_store", "MEMORY")
-            connection.pragma("schema_version")  # opens the log
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
 
 def _check_marks(connection: apsw.Connection) -> None:

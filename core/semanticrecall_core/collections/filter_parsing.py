@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..types.errors import InvalidArgumentError
+from ..types.filters import FILTER_CONDITIONS_MAX, FILTER_DEPTH_MAX, FILTER_KEY_BYTES_MAX
 from .expressions import compiled
 from .filters import (
     Compares,
@@ -27,11 +28,6 @@ from .filters import (
     scalar_key,
 )
 
-FILTER_CONDITIONS_MAX: Final = 256
-"""Conditions and values of one filter together."""
-
-FILTER_DEPTH_MAX: Final = 16
-FILTER_KEY_BYTES_MAX: Final = 512
 REGEX_BYTES_MAX: Final = 1_000
 
 _OPTIONS: Final = "ims"

@@ -41,7 +41,8 @@ from pathlib import Path
 
 import apsw
 
-from ..encryption import checksum_layer, pages
+from ..encryption import checksum_layer
+from ..encryption.connecting import open_database
 from ..encryption.writing_anew import write_anew
 
 APPLICATION_ID = 0x53524543
@@ -99,29 +100,8 @@ def open_connection(path: Path, vfs: str, key: bytes | None) -> apsw.Connection:
 
     Raises FILE_FAULTS.
     """
-    if key is not None:
-        return _connected(path, pages.layer_over(vfs), key)
-    with checksum_layer.layer_over(vfs) as layer:
-        return _connected(path, layer, None)
-
-
-def _connected(path: Path, layer: str, key: bytes | None) -> apsw.Connection:
-    connection = apsw.Connection(
-        str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX, vfs=layer
-    )
-    try:
-        if key is not None:
-            pages.unlock(connection, key)
-        connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
-        connection.pragma("trusted_schema", "OFF")
-        connection.pragma("cell_size_check", "ON")
-        connection.pragma("mmap_size", 0)  # a truncated map would kill the process
-        connection.pragma("temp_store", "MEMORY")
-        connection.pragma("schema_version")  # opens the log
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    flags = apsw.SQLITE_OPEN_READWRITE
+    return open_database(str(path), flags, vfs, key, busy_timeout_ms=_BUSY_TIMEOUT_MS)
 
 
 def open_cache_database(

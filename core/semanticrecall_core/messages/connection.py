@@ -17,7 +17,8 @@ from urllib.parse import quote
 
 import apsw
 
-from ..encryption import checksum_layer, pages
+from ..encryption import checksum_layer
+from ..encryption.connecting import open_database
 from ..types.errors import (
     CorruptDataError,
     ResourceExhaustedError,
@@ -105,34 +106,16 @@ def connect(uri: str, flags: int, *, base: str = "", key: bytes | None = None) -
         UnsafeEnvironmentError: see `checksum_layer.layer_over`.
         apsw.Error: it cannot be opened, or not with this key.
     """
-    base = base or checksum_layer.DEFAULT_BASE
-    if key is not None:
-        return _connected(uri, flags, pages.layer_over(base), key)
-    with checksum_layer.layer_over(base) as layer:
-        return _connected(uri, flags, layer, None)
-
-
-def _connected(uri: str, flags: int, layer: str, key: bytes | None) -> apsw.Connection:
-    connection = apsw.Connection(
+    connection = open_database(
         uri,
-        flags=flags | apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_NOMUTEX,
-        vfs=layer,
-        statementcachesize=_STATEMENTS_CACHED,
+        flags | apsw.SQLITE_OPEN_URI,
+        base or checksum_layer.DEFAULT_BASE,
+        key,
+        busy_timeout_ms=BUSY_TIMEOUT_MS,
+        statements_cached=_STATEMENTS_CACHED,
     )
-    try:
-        if key is not None:
-            pages.unlock(connection, key)
-        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        # Without this guarantee every new binding of a range compiles the statement again (20 us).
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        connection.pragma("trusted_schema", "OFF")
-        connection.pragma("cell_size_check", "ON")
-        connection.pragma("mmap_size", 0)  # a truncated map would kill the process
-        connection.pragma("temp_store", "MEMORY")
-        connection.pragma("schema_version")  # opens the log
-    except BaseException:
-        connection.close()
-        raise
+    # Without this guarantee every new binding of a range compiles the statement again (20 us).
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
 
 
