@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import * as check from './arguments.js';
 import { InvalidArgumentError } from './errors.js';
 import { ProcessWarnings } from './process-warnings.js';
+import { tell } from './logging.js';
 import type { ClientOptions, Logger, TlsOptions } from './values.js';
 
 const DEFAULT_ADDRESS = '127.0.0.1:7650';
@@ -194,7 +195,13 @@ function contentOf(path: string, field: string): Buffer {
 
 function loggerOf(value: unknown): Logger {
   if (value === undefined) return new ProcessWarnings();
-  if (isLogger(value)) return value;
+  if (isLogger(value)) {
+    return {
+      warn: (message, fields) => {
+        tell(value, 'warn', message, fields);
+      },
+    };
+  }
   throw InvalidArgumentError.of('logger', 'must be an object with a method warn(message, fields)');
 }
 

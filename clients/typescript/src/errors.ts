@@ -277,8 +277,8 @@ export function unreachable(address: string): UnavailableError {
 export function noConnection(address: string): UnavailableError {
   return new UnavailableError(
     `something listens at ${address}, but no connection came about: if the sidecar uses TLS, ` +
-      'pass tls: { caFile } with the authority of its certificate; if not, pass no tls; ' +
-      'or is it another program?',
+      'pass tls: { caFile } with the authority of its certificate, and where it wants one of its ' +
+      'clients { certFile, keyFile }; if not, pass no tls; or is it another program?',
     { reason: 'NO_CONNECTION', retryable: true },
   );
 }

@@ -18,6 +18,7 @@ import {
   said,
 } from './support/mastra.js';
 import { collected } from './support/collected.js';
+import { SilentSidecar } from './support/silent-sidecar.js';
 import type { Sidecar } from './support/sidecar.js';
 import { freePort, startSidecar } from './support/sidecar.js';
 
@@ -44,6 +45,16 @@ function processor(options: SemanticRecallOptions = {}): { recall: SemanticRecal
     recall: new SemanticRecall({ client, logger: log, timeoutMs: 10_000, ...options }),
     log,
   };
+}
+
+/** The beginning of a turn whose signal is aborted, or will be. */
+async function askAborted(recall: SemanticRecall, abortSignal: AbortSignal): Promise<void> {
+  const list = listOf(here);
+  list.add('What can Rex not eat?', 'input');
+  const messages = list.get.all.db();
+  const requestContext = contextOf(here);
+  const args = { messages, messageList: list, requestContext, abortSignal };
+  assert.equal(await recall.processInput(args), list);
 }
 
 /** A client of an address at which nobody listens. */
@@ -179,32 +190,65 @@ describe('without a logger', () => {
     assert.equal(log.lines.length, 1);
   });
 
-  test('one that throws does not reach the agent', async () => {
-    await using client = await nobodysClient();
-    const logger = {
-      error: () => {
-        throw new Error('the disk is full');
+  test('one that throws, or rejects, does not reach the agent', async () => {
+    const full = new Error('the disk is full');
+    const loggers = [
+      {
+        error: () => {
+          throw full;
+        },
       },
-    };
-    const recall = new SemanticRecall({ client, logger });
-    await ask(recall, here, 'What can Rex not eat?');
-    assert.equal(recall.stats.recallsFailed, 1);
+      { error: () => Promise.reject(full) },
+    ];
+    for (const logger of loggers) {
+      await using client = await nobodysClient();
+      const recall = new SemanticRecall({ client, logger });
+      await ask(recall, here, 'What can Rex not eat?');
+      assert.equal(recall.stats.recallsFailed, 1);
+    }
   });
 });
 
 describe('an aborted turn', () => {
-  test('is not waited for, and goes on without memories', async () => {
-    const { recall } = processor();
+  test('is not waited for, goes on without memories, and is no error', async () => {
+    const { recall, log } = processor();
+    await askAborted(recall, AbortSignal.abort());
+    assert.deepEqual([recall.stats.recallsFailed, recall.stats.recallsAborted], [0, 1]);
+    assert.deepEqual(
+      log.lines.map(({ level }) => level),
+      ['debug'],
+    );
+  });
+
+  test('that ends while it recalls, or indexes, ends at once', { timeout: 30_000 }, async () => {
+    const silent = await SilentSidecar.start();
+    const client = new RecallClient({ address: silent.address, failOpen: false });
+    const { recall, log } = processor({ client, timeoutMs: 600_000 });
+    const stopRecall = new AbortController();
+    const asked = askAborted(recall, stopRecall.signal);
+    assert.equal((await silent.next()).name, 'recallStream');
+    stopRecall.abort();
+    await asked;
+    assert.deepEqual([recall.stats.recallsFailed, recall.stats.recallsAborted], [0, 1]);
+    assert.ok(log.lines.every(({ level }) => level === 'debug'));
+
+    const stopIndex = new AbortController();
     const list = listOf(here);
-    list.add('What can Rex not eat?', 'input');
-    const returned = await recall.processInput({
-      messages: list.get.all.db(),
+    list.add('My dog Rex is allergic to chicken', 'input');
+    const indexed = recall.processOutputResult({
+      messages: [],
       messageList: list,
       requestContext: contextOf(here),
-      abortSignal: AbortSignal.abort(),
+      abortSignal: stopIndex.signal,
     });
-    assert.equal(returned, list);
-    assert.equal(recall.stats.recallsFailed, 1);
+    const call = await silent.next();
+    assert.equal(call.name, 'index');
+    stopIndex.abort();
+    assert.equal(await indexed, list);
+    await call.cancelled;
+    assert.equal(recall.pendingMessages, 1);
+    await client.close();
+    silent.stop();
   });
 
   test('what it said is skipped, or kept with a mark, whatever its signal', async () => {

@@ -5,8 +5,10 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { UnauthenticatedError, user } from '../src/index.js';
-import type { ClientOptions } from '../src/index.js';
+import * as grpc from '@grpc/grpc-js';
+import { RecallClient, UnauthenticatedError, UnavailableError, user } from '../src/index.js';
+import type { ClientOptions, TlsOptions } from '../src/index.js';
+import { ControlledSidecar } from './support/controlled-sidecar.js';
 import type { Sidecar } from './support/sidecar.js';
 import { startSidecar } from './support/sidecar.js';
 
@@ -27,6 +29,7 @@ function certificate(name: string): void {
 before(async () => {
   certificate('server');
   certificate('other');
+  certificate('client');
   writeFileSync(file('tokens'), `${TOKEN}\n`);
   const tls = ['--tls-cert-file', file('server.crt'), '--tls-key-file', file('server.key')];
   sidecar = await startSidecar({
@@ -80,5 +83,49 @@ test('whom nobody vouches for is not talked to', async () => {
   for (const options of wrong) {
     const memory = sidecar.client({ connectTimeoutMs: 500, ...options });
     await assert.rejects(memory.recall('ada', 'Rex'), { reason: 'NO_CONNECTION' });
+  }
+});
+
+test('a server that wants certificates of clients takes the right one only', async () => {
+  const [ca, cert, key] = ['server.crt', 'client.crt', 'client.key'].map((name) =>
+    readFileSync(file(name)),
+  );
+  assert.ok(cert !== undefined && key !== undefined);
+  const pair = {
+    cert_chain: readFileSync(file('server.crt')),
+    private_key: readFileSync(file('server.key')),
+  };
+  const strict = await ControlledSidecar.start(
+    grpc.ServerCredentials.createSsl(cert, [pair], true),
+  );
+  const clientOf = (tls: TlsOptions) =>
+    new RecallClient({
+      address: strict.address,
+      tls: { ca, serverName, ...tls },
+      failOpen: false,
+      connectTimeoutMs: 2_000,
+    });
+  try {
+    const right: TlsOptions[] = [
+      { cert, key },
+      { certFile: file('client.crt'), keyFile: file('client.key') },
+    ];
+    for (const tls of right) {
+      await using memory = clientOf(tls);
+      assert.equal((await memory.recall('ada', 'Rex')).contextText, 'Rex');
+      await memory.index('ada', 't', [user('x')]);
+    }
+    const wrong: TlsOptions[] = [{}, { certFile: file('other.crt'), keyFile: file('other.key') }];
+    for (const tls of wrong) {
+      await using memory = clientOf(tls);
+      await assert.rejects(memory.index('ada', 't', [user('x')]), (error) => {
+        assert.ok(error instanceof UnavailableError);
+        assert.equal(error.reason, 'NO_CONNECTION');
+        return error.message.includes('{ certFile, keyFile }');
+      });
+    }
+    assert.deepEqual(strict.singleCalls, ['index', 'index']);
+  } finally {
+    strict.stop();
   }
 });

@@ -212,6 +212,11 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
       const fields = { reason: found.degraded };
       this.#reporter.failed('recallsFailed', 'the turn goes on without memories', fields);
     } catch (error) {
+      if (options.signal?.aborted === true) {
+        this.#reporter.count('recallsAborted');
+        this.#reporter.debug('the turn was aborted while it recalled', {});
+        return undefined;
+      }
       const fields = errorFields(error);
       this.#reporter.failed('recallsFailed', 'the turn goes on without memories', fields);
     }

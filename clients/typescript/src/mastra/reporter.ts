@@ -1,5 +1,6 @@
 /** What went wrong, told once: a line of log and a counter; never text of a message. */
 import type { ReportFields } from '../adapters/error-fields.js';
+import { tell } from '../logging.js';
 import type { RecallLogger } from './options.js';
 
 /** Counters of a {@link SemanticRecall}, since it was made. */
@@ -132,14 +133,8 @@ export class Reporter {
       this.#warnProcess(sentence, `${line} ${JSON.stringify(fields)}`);
       return;
     }
-    try {
-      const logger = this.#logger;
-      if (level === 'debug') logger.debug?.(line, fields);
-      else if (level === 'warn' && logger.warn !== undefined) logger.warn(line, fields);
-      else logger.error(line, fields);
-    } catch {
-      // The turn goes on, whatever becomes of its log; the counter has it.
-    }
+    const hasLevel = level !== 'warn' || this.#logger.warn !== undefined;
+    tell(this.#logger, hasLevel ? level : 'error', line, fields);
   }
 
   /** Without a logger: a warning of the process, each kind at most once a minute. */

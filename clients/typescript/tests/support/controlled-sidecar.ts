@@ -39,7 +39,9 @@ export class ControlledSidecar {
     this.#server = server;
   }
 
-  static async start(): Promise<ControlledSidecar> {
+  static async start(
+    credentials = grpc.ServerCredentials.createInsecure(),
+  ): Promise<ControlledSidecar> {
     const server = new grpc.Server();
     const made = new ControlledSidecar(server);
     server.addService(
@@ -86,7 +88,6 @@ export class ControlledSidecar {
       },
     );
     const port = await new Promise<number>((resolve, reject) => {
-      const credentials = grpc.ServerCredentials.createInsecure();
       server.bindAsync('127.0.0.1:0', credentials, (error, bound) => {
         if (error === null) resolve(bound);
         else reject(error);
