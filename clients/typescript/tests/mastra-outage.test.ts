@@ -209,6 +209,20 @@ describe('without a logger', () => {
   });
 });
 
+test('many threads that wait leave a turn half of its time for the recall', async () => {
+  const { recall } = processor({ timeoutMs: 2_000 });
+  const fact = said('user', 'My dog Rex is allergic to chicken');
+  await index(recall, here, [fact]);
+  await sidecar.kill();
+  for (let at = 0; at < 60; at += 1) {
+    await index(recall, { ...here, threadId: `thread-${at + 2}` }, [said('user', `note ${at}`)]);
+  }
+  await sidecar.start();
+  const list = await ask(recall, here, 'What can Rex not eat?');
+  assert.ok(rememberedIds(list).includes(fact.id));
+  assert.equal(await recall.flush(), 0);
+});
+
 describe('an aborted turn', () => {
   test('is not waited for, goes on without memories, and is no error', async () => {
     const { recall, log } = processor();
