@@ -67,6 +67,7 @@ const REPEATABLE_WRITES: ReadonlySet<DescMethod> = new Set<DescMethod>([
   RecallService.method.index,
   RecallService.method.forget,
   VectorService.method.createCollection,
+  VectorService.method.deleteCollection,
   VectorService.method.upsertVectors,
   VectorService.method.updateVectors,
   VectorService.method.deleteVectors,
