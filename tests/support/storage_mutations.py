@@ -150,9 +150,9 @@ STORAGE: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the checksums of pages are not compared",
-        f"{MESSAGES}/connection.py",
-        "        return _connected(uri, flags, layer, None)\n",
-        "        return _connected(uri, flags, base or layer, None)\n",
+        "{CORE}/encryption/connecting.py",
+        "            connection = _connected(name, flags, layer, statements_cached)\n",
+        "            connection = _connected(name, flags, base or layer, statements_cached)\n",
         "tests/core/test_page_checksums.py::test_every_flipped_bit_of_the_database_is_found",
     ),
     Mutation(
