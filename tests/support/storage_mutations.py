@@ -150,7 +150,7 @@ STORAGE: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the checksums of pages are not compared",
-        "{CORE}/encryption/connecting.py",
+        f"{CORE}/encryption/connecting.py",
         "            connection = _connected(name, flags, layer, statements_cached)\n",
         "            connection = _connected(name, flags, base or layer, statements_cached)\n",
         "tests/core/test_page_checksums.py::test_every_flipped_bit_of_the_database_is_found",
