@@ -190,7 +190,7 @@ $(BENCH_MASTRA)/build/postgres/.ready: | $(VENV)/.bench
 bench-mastra: bench-model $(BENCH_MASTRA)/node_modules/.ready $(BENCH_MASTRA)/build/postgres/.ready \
 		$(TYPESCRIPT)/node_modules/.ready $(NODE22)/node_modules/.ready
 	@cd $(TYPESCRIPT) && npm run --silent build
-	@cd $(BENCH_MASTRA) && SEMANTICRECALL_VENV_BIN=$(abspath $(BIN)) \
+	@cd $(BENCH_MASTRA) && BENCH_VENV_BIN=$(abspath $(BIN)) \
 		npm run --silent bench -- $(BENCH_ARGS)
 
 # --- contract -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { text } from 'node:stream/consumers';
 
 export const ROOT = path.resolve(import.meta.dirname, '../..');
-export const VENV_BIN = process.env.SEMANTICRECALL_VENV_BIN ?? path.join(ROOT, '.venv/bin');
+export const VENV_BIN = process.env.BENCH_VENV_BIN ?? path.join(ROOT, '.venv/bin');
 export const LAYOUTS = ['resources', 'one_user'] as const;
 
 /** How messages are shared out: many users with some hundreds each, or one who has them all. */
