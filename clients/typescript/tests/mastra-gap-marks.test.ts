@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import { MessageList } from '@mastra/core/agent/message-list';
 
 import type { GapRules, RecalledHere } from '../src/mastra/gap-marks.js';
-import { withGapMarks } from '../src/mastra/gap-marks.js';
+import { NOTE_ID_PREFIX, withGapMarks } from '../src/mastra/gap-marks.js';
 import { said } from './support/mastra.js';
 
 const RULES: GapRules = {
@@ -113,11 +113,11 @@ describe('marks of gaps', () => {
     assert.deepEqual(
       list.get.all.db().map((message) => message.id),
       [
-        'semantic-recall:gap:one',
+        `${NOTE_ID_PREFIX}gap:one`,
         'one',
-        'semantic-recall:gap:two',
+        `${NOTE_ID_PREFIX}gap:two`,
         'two',
-        'semantic-recall:end:two',
+        `${NOTE_ID_PREFIX}end:two`,
         'now',
       ],
     );

@@ -5,12 +5,17 @@
  * So every run of recalled messages gets a short message before it that tells its date, and one
  * behind it, where the list goes on, that tells today's. See decision 0031.
  */
+import { randomUUID } from 'node:crypto';
+
 import type { MastraDBMessage } from '@mastra/core/agent/message-list';
 
 import { isOfUser, lastOf, textMessage } from './messages.js';
 
-/** How ids of messages begin that only the prompt of this turn has. They are never stored. */
-export const NOTE_ID_PREFIX = 'semantic-recall:';
+/**
+ * How ids of messages begin that only the prompt of this turn has. They are never stored. Nobody can
+ * know them: a list holds one message of an id, so whoever named theirs alike would lose it.
+ */
+export const NOTE_ID_PREFIX = `semantic-recall:${randomUUID()}:`;
 
 const LEFT_OUT = 'What was said in between is left out.';
 

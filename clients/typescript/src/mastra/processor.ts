@@ -315,6 +315,12 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
     for (const message of messages) {
       const one = toIndexable(message);
       if (one === undefined) continue;
+      if (!isStorableId(message.id)) {
+        // By itself, not with the turn: half a character in it would end the whole call.
+        const sentence = 'a message has an id that the sidecar cannot hold; it is not remembered';
+        this.#reporter.failed('messagesRejected', sentence, {});
+        continue;
+      }
       const fields = { messageId: message.id };
       if (one.textCut) {
         const sentence = 'a text is above 262,144 bytes; its end is not searched';
