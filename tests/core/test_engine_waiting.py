@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from semanticrecall_core.engine import Engine, EngineLimits, IndexTicket
+from semanticrecall_core.engine import index as index_module
 from semanticrecall_core.types.errors import FailedPreconditionError, InvalidArgumentError
 from semanticrecall_core.types.values import (
     CallBudget,
@@ -105,6 +106,24 @@ def test_a_durable_ticket_is_ready_at_once(running: Running) -> None:
     ticket = running.begin("green tea", wait=Wait.DURABLE)
     assert ticket.ready.done()
     assert statuses(ticket) == [Status.PENDING]
+
+
+def test_who_waits_for_the_disk_has_the_answer_before_the_embedding_begins(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "DURABLE_HEAD_START_SECONDS", 3_600.0)
+    later = running.begin("green tea", wait=Wait.DURABLE)
+    sooner = running.begin("white tea", resource="other")
+    sooner.ready.result(WAIT_SECONDS)
+    assert statuses(sooner) == [Status.INDEXED]
+    assert statuses(later) == [Status.PENDING]
+    assert running.engine.pending() == 1
+
+
+def test_the_embedding_of_what_is_on_disk_begins_by_itself(running: Running) -> None:
+    token = running.begin("green tea", wait=Wait.DURABLE).answer().read_token
+    running.engine.when_readable("u", token).result(WAIT_SECONDS)
+    assert running.embedder.texts_run == ["green tea"]
 
 
 def test_a_ticket_without_messages_is_ready(running: Running) -> None:

@@ -26,9 +26,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
 import structlog
 
+from semanticrecall_core.engine.embedded_vectors import check_vectors
 from semanticrecall_core.engine.low_priority import lower_priority
 from semanticrecall_core.engine.waiting import WaitReport, Watch
 from semanticrecall_core.types.errors import (
@@ -49,7 +49,6 @@ BATCH_COMPUTED_MAX = 16
 TEXTS_HELD_MAX = 4096
 START_PAGE_ROWS = 1000
 PAUSE_CHECK_SECONDS = 0.1
-UNIT_TOLERANCE = 1e-3
 
 _log = structlog.get_logger(__name__)
 
@@ -190,10 +189,15 @@ class EmbeddingBacklog:
                 retry_after_ms=1000,
             )
 
-    def add(self, rows: Iterable[PendingRow]) -> None:
-        """Take over rows that are on disk and pending; a newer revision replaces an older one."""
+    def add(self, rows: Iterable[PendingRow], *, delay_s: float = 0.0) -> None:
+        """Take over rows that are on disk and pending; a newer revision replaces an older one.
+
+        Args:
+            delay_s: embed them no sooner than after so many seconds.
+        """
         with self._lock:
             before = self._added
+            due = time.monotonic() + delay_s
             for row in rows:
                 known = self._entries.get(row.seq)
                 if (
@@ -204,7 +208,7 @@ class EmbeddingBacklog:
                     continue
                 self._added += 1
                 entry = _Entry(row.resource_id, row.seq, row.revision, self._added)
-                if len(self._ready) < TEXTS_HELD_MAX:
+                if len(self._ready) + len(self._later) < TEXTS_HELD_MAX:
                     entry.text = row.text
                 if known is not None:
                     self._remove(known)
@@ -213,7 +217,10 @@ class EmbeddingBacklog:
                 for waits in self._watched.get(row.resource_id, ()):
                     if waits.covers(entry):
                         waits.watch.expect(1)
-                self._ready.append(entry)
+                if delay_s:
+                    heapq.heappush(self._later, (due, entry.number, entry))
+                else:
+                    self._ready.append(entry)
             self._work.notify(self._added - before)
 
     def pending(self, resource_id: str) -> int:
@@ -448,7 +455,7 @@ class EmbeddingBacklog:
             entry.error = error
             self._failures += 1
             delay = min(RETRY_FIRST_SECONDS * 2 ** min(entry.attempts - 1, 16), RETRY_MAX_SECONDS)
-            heapq.heappush(self._later, (time.monotonic() + delay, entry.seq, entry))
+            heapq.heappush(self._later, (time.monotonic() + delay, entry.number, entry))
             self._release(entry)
             self._work.notify()
         level = _log.error if isinstance(error, UnavailableError) else _log.warning
@@ -481,19 +488,3 @@ class EmbeddingBacklog:
         live = [waits for waits in waiting if not waits.watch.done.done()]
         if live:
             self._watched[entry.resource_id] = live
-
-
-def check_vectors(embedded: EmbeddedText, dimensions: int) -> None:
-    """Refuse what must never be stored: a vector that is not finite, not unit, or of another size.
-
-    One such row in a partition could be the answer to every query.
-    """
-    vectors = embedded.vectors
-    if vectors.ndim != 2 or not len(vectors) or vectors.shape[1] != dimensions:
-        raise EmbeddingFailedError(f"the model gave vectors of another size than {dimensions}")
-    squares = np.vecdot(vectors, vectors)
-    # The square of a length is twice as far from 1 as the length. NaN fails every comparison.
-    if not (np.abs(squares - 1.0) <= 2 * UNIT_TOLERANCE).all():
-        raise EmbeddingFailedError(
-            "the model gave a vector that is not finite or not of unit length"
-        )

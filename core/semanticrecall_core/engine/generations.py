@@ -29,7 +29,8 @@ from itertools import repeat
 import numpy as np
 import structlog
 
-from semanticrecall_core.engine.backlog import EmbeddingBacklog, check_vectors
+from semanticrecall_core.engine.backlog import EmbeddingBacklog
+from semanticrecall_core.engine.embedded_vectors import check_vectors
 from semanticrecall_core.engine.low_priority import lower_priority
 from semanticrecall_core.engine.serving import Bundle, ServedModel, Serving
 from semanticrecall_core.types.errors import (
