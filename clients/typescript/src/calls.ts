@@ -22,7 +22,7 @@ import {
   tooLate,
   unreachable,
 } from './errors.js';
-import { RecallFlow, StreamEnded } from './flow.js';
+import { IndexFlow, RecallFlow, StreamEnded } from './flow.js';
 import { Transport } from './transport.js';
 import type { Limits } from './transport.js';
 import { Turns } from './turns.js';
@@ -113,6 +113,7 @@ export class Calls {
   readonly settings: Settings;
   readonly #transport: Transport;
   readonly #shared: RecallFlow;
+  readonly #writes: IndexFlow;
   readonly #turns = new Turns(RECALLS_MAX);
   readonly #budget = new RetryBudget();
   #awaySince = -Infinity;
@@ -122,6 +123,9 @@ export class Calls {
     this.settings = settings;
     this.#transport = new Transport(settings);
     this.#shared = this.flow(IDLE_MS);
+    const open = () =>
+      this.#transport.duplex(RecallService.method.indexStream, { timeoutMs: Infinity });
+    this.#writes = new IndexFlow(open, settings.address, IDLE_MS);
   }
 
   /** A stream of recalls of its own. */
@@ -161,6 +165,25 @@ export class Calls {
       }
     }
     return this.#repeatedly(RecallService.method.recall, request, deadline);
+  }
+
+  /** An Index call: on an open stream where that would answer at once, else a call of its own. */
+  async index(
+    request: v1.IndexRequest,
+    options: CallOptions | undefined,
+  ): Promise<v1.IndexResponse> {
+    const deadline = this.#deadline(options, this.settings.timeoutMs);
+    await this.#connected(deadline);
+    if (this.#writes.takes(request, deadline.limits())) {
+      try {
+        return await this.#writes.index(request, deadline.limits());
+      } catch (error) {
+        const isPassing = error instanceof SemanticRecallError && error.retryable;
+        const isOver = deadline.limits().timeoutMs === 0;
+        if (isOver || !(error instanceof StreamEnded || isPassing)) throw error;
+      }
+    }
+    return this.#repeatedly(RecallService.method.index, request, deadline);
   }
 
   /** One request, one answer; sent again after an outage where that does no harm. */

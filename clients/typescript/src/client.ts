@@ -119,7 +119,7 @@ export class RecallClient implements AsyncDisposable {
     options?: IndexOptions & CallOptions,
   ): Promise<IndexResult> {
     const request = requests.index(resourceId, threadId, messages, options);
-    const result = answers.index(await this.#calls.unary(method.index, request, options));
+    const result = answers.index(await this.#calls.index(request, options));
     for (const { messageId, error } of result.rejected) {
       const why = error?.message ?? 'no reason given';
       this.#calls.settings.logger.warn('a message was rejected', { messageId, why });
