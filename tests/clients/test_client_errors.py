@@ -50,6 +50,7 @@ EXPECTED: dict[type[raised.SemanticRecallError], type[sr.SemanticRecallError]] =
     raised.StoreLockedError: sr.FailedPreconditionError,
     raised.UnsafeEnvironmentError: sr.FailedPreconditionError,
     raised.ResourceExhaustedError: sr.ResourceExhaustedError,
+    raised.LimitReachedError: sr.ResourceExhaustedError,
     raised.DeadlineExceededError: sr.DeadlineExceededError,
     raised.CancelledError: sr.CancelledError,
     raised.UnavailableError: sr.UnavailableError,
