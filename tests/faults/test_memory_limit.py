@@ -101,6 +101,7 @@ def test_whoever_is_killed_for_want_of_memory_loses_nothing_acknowledged(
             workload = Workload(model, run.random, payload_bytes_max=PAYLOAD_BYTES, goes_on=True)
             workload.begin(sidecar.stubs)
             workload.wait_for_answers(GROUP_ANSWERS)
+            group.give_back()
             group.limit_to_more((GROUP_BYTES_MAX * number // limits) + (1 << 18))
             workload.wait_for_answers(3 * GROUP_ANSWERS)
             workload.end()

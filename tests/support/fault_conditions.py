@@ -161,6 +161,12 @@ class MemoryGroup:
         self._none = "-1" if is_version_1 else "max"
         names = ("limit_in_bytes", "usage_in_bytes") if is_version_1 else ("max", "current")
         self._limit, self._used = (directory / f"memory.{name}" for name in names)
+        self._reclaim = directory / f"memory.{'force_empty' if is_version_1 else 'reclaim'}"
+
+    def give_back(self) -> None:
+        """Let go of cached pages of files, as far as the kernel does: a limit would find them."""
+        with contextlib.suppress(OSError):
+            self._reclaim.write_text(str(self.used_bytes()))
 
     def used_bytes(self) -> int:
         """What its members have."""
