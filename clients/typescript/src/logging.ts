@@ -1,14 +1,20 @@
-/** Loggers of callers: none of them makes a call fail. */
+/** Functions of callers, their loggers above all: none of them makes a call fail. */
 
-/** Writes a line, where there is such a level. What the logger throws or rejects with ends here. */
-export function tell(logger: object, level: string, message: string, fields?: object): void {
+/** Calls a caller's function. What it throws, or rejects with whatever its type says, ends here. */
+export function attempt(callback: () => unknown): void {
   try {
-    const write: unknown = Reflect.get(logger, level);
-    if (typeof write !== 'function') return;
-    // Some write asynchronously, whatever their types say.
-    const told: unknown = Reflect.apply(write, logger, [message, fields]);
-    Promise.resolve(told).catch(() => undefined);
+    Promise.resolve(callback()).catch(() => undefined);
   } catch {
-    // The call goes on, whatever becomes of the log.
+    // The call goes on, whatever becomes of this.
   }
+}
+
+/** Writes a line, where there is such a level. */
+export function tell(logger: object, level: string, message: string, fields?: object): void {
+  attempt(() => {
+    const write: unknown = Reflect.get(logger, level);
+    return typeof write === 'function'
+      ? Reflect.apply(write, logger, [message, fields])
+      : undefined;
+  });
 }

@@ -354,6 +354,23 @@ test('a logger and a listener that throw end nothing', async () => {
   assert.equal(middleware.stats.recallsFailed, 1);
 });
 
+test('a logger and a listener that reject end nothing', async () => {
+  const memory = new FakeMemory();
+  memory.answer = () => {
+    throw new Error('broken');
+  };
+  let calls = 0;
+  // An async function fits where nothing is awaited; unhandled, its rejection would end the process.
+  const rejects = ((): unknown => {
+    calls += 1;
+    return Promise.reject(new Error('broken'));
+  }) as () => void;
+  const { middleware } = quiet(memory, { logger: { warn: rejects }, onError: rejects });
+  await middleware.transformParams({ params: asks() });
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(calls, 2);
+});
+
 test('a prompt and an answer that are not as they should be end nothing', async () => {
   const memory = new FakeMemory().saying('<memories/>');
   const { middleware, failures } = quiet(memory);

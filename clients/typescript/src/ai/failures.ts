@@ -1,6 +1,7 @@
 /** Counts what was done, and makes known what failed: a line in the log, a call, a number. */
 import type { Logger } from '../index.js';
 import { errorFields } from '../adapters/error-fields.js';
+import { attempt, tell } from '../logging.js';
 import { ProcessWarnings } from '../process-warnings.js';
 
 /** What has been done and what has failed since the middleware was made. */
@@ -87,9 +88,7 @@ export class FailureReport {
     this.count(name);
     if (this.counts[name] > 1) return;
     const message = `[SemanticRecall] a call names no ${field}: ${consequence}; said once`;
-    attempt(() => {
-      this.logger.warn(message, { field });
-    });
+    tell(this.logger, 'warn', message, { field });
   }
 
   /** Makes a failure known. Never throws. */
@@ -102,18 +101,7 @@ export class FailureReport {
     const fields = errorFields(error);
     const reason = String(fields['reason'] ?? fields['error']);
     const message = `[SemanticRecall] ${CONSEQUENCES[operation]} (${reason})`;
-    attempt(() => {
-      this.logger.warn(message, { operation, ...fields });
-    });
+    tell(this.logger, 'warn', message, { operation, ...fields });
     attempt(() => this.onError?.({ operation, error, retry }));
-  }
-}
-
-/** A caller's own function must not end the model's call. */
-function attempt(callback: () => void): void {
-  try {
-    callback();
-  } catch {
-    // Said to be ignored.
   }
 }
