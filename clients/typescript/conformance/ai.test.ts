@@ -378,13 +378,39 @@ test('the model looks with the tool, and cannot choose whose memory it is', asyn
   assert.deepEqual(Object.keys(offered.inputSchema.properties ?? {}), ['query', 'topK']);
 });
 
+test('a tool that is given an address has a connection of its own, and closes it', async () => {
+  const ann = stranger();
+  await client.index(ann, 'monday', [{ role: 'user', text: FACT }]);
+  const recall = recallTool({ address: sidecar.address, resourceId: ann });
+  const scripted = scriptedModel(
+    { call: { toolName: 'recall', input: { query: QUESTION } } },
+    { text: 'Chicken.' },
+  );
+  const { steps } = await generateText({
+    model: scripted,
+    prompt: QUESTION,
+    tools: { recall },
+    stopWhen: isStepCount(5),
+  });
+  assert.ok(JSON.stringify(steps[0]?.toolResults[0]?.output).includes(FACT));
+  await recall.close();
+  const call = { toolCallId: 'call-1', messages: [], context: {} };
+  const closed = recall.execute?.({ query: QUESTION }, call);
+  await assert.rejects(Promise.resolve(closed), { reason: 'CLIENT_CLOSED' });
+});
+
 describe('options of recallTool', () => {
   const nobody = { recall: () => Promise.reject(new Error('nobody is asked')) };
   refuses(
     (options) => recallTool({ client: nobody, resourceId: 'ann', ...options }),
     [
       [{ topMax: 4 }, 'options.topMax'],
-      [{ address: '127.0.0.1:1' }, 'options.address'],
+      [{ address: '127.0.0.1:1' }, 'address'],
+      [{ token: 'secret' }, 'token'],
+      [{ tls: true }, 'tls'],
+      [{ client: undefined, address: 'nowhere' }, 'address'],
+      [{ client: undefined, address: 'recall.example:7650', token: 'secret' }, 'token'],
+      [{ client: undefined, tls: { certFile: 'nowhere.pem' } }, 'tls.certFile'],
       [{ client: {} }, 'client.recall'],
       [{ resourceId: undefined }, 'resourceId'],
       [{ threadId: 7 }, 'threadId'],

@@ -34,6 +34,8 @@ describe('options of recallMiddleware', () => {
       [{ onError: {} }, 'onError'],
       [{ logger: {} }, 'logger.warn'],
       [{ address: '127.0.0.1:1' }, 'address'],
+      [{ token: 'secret' }, 'token'],
+      [{ tls: true }, 'tls'],
     ],
   );
 });
@@ -43,12 +45,16 @@ describe('options of semanticRecallEmbedder', () => {
     (options) => semanticRecallEmbedder(options),
     [
       [{ model: 'small' }, 'options.model'],
-      [{ token: 'x' }, 'options.token'],
       [{ role: 'document' }, 'role'],
       [{ specificationVersion: 'v1' }, 'specificationVersion'],
       [{ modelId: 7 }, 'modelId'],
       [{ timeoutMs: 0 }, 'timeoutMs'],
       [{ address: 'nowhere' }, 'address'],
+      [{ client: {}, address: '127.0.0.1:1' }, 'address'],
+      [{ client: {}, token: 'secret' }, 'token'],
+      [{ client: {}, tls: false }, 'tls'],
+      [{ address: 'recall.example:7650', token: 'secret' }, 'token'],
+      [{ tls: { certFile: 'nowhere.pem' } }, 'tls.certFile'],
     ],
   );
 });

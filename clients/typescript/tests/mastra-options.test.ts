@@ -96,9 +96,14 @@ describe('limits', () => {
     });
   }
 
-  test('a client and an address are one too many', () => {
+  test('a client, and what describes another, are one too many', () => {
     const client = new RecallClient();
-    assert.throws(() => resolveOptions({ client, address: '127.0.0.1:1' }), InvalidArgumentError);
+    for (const other of [{ address: '127.0.0.1:1' }, { token: 'secret' }, { tls: true }]) {
+      const [field] = Object.keys(other);
+      const isRefused = (error: unknown) =>
+        error instanceof InvalidArgumentError && error.fieldViolations[0]?.field === field;
+      assert.throws(() => resolveOptions({ client, ...other }), isRefused);
+    }
   });
 });
 

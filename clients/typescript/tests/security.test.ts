@@ -6,8 +6,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import * as grpc from '@grpc/grpc-js';
+import { semanticRecallEmbedder } from '../src/adapters/embedder.js';
+import { recallMiddleware } from '../src/ai/middleware.js';
 import { RecallClient, UnauthenticatedError, UnavailableError, user } from '../src/index.js';
 import type { ClientOptions, TlsOptions } from '../src/index.js';
+import { asks, generated } from './support/ai-calls.js';
 import { ControlledSidecar } from './support/controlled-sidecar.js';
 import type { Sidecar } from './support/sidecar.js';
 import { startSidecar } from './support/sidecar.js';
@@ -70,6 +73,23 @@ test('a wrong token, or none, is refused, and that is no outage', async () => {
     });
     await assert.rejects(memory.index('ada', 't', [user('x')]), UnauthenticatedError);
   }
+});
+
+test('the middleware and the embedder take a token and TLS as the client does', async () => {
+  const to = {
+    address: sidecar.address,
+    token: TOKEN,
+    tls: { caFile: file('server.crt'), serverName },
+  };
+  const embedder = semanticRecallEmbedder(to);
+  assert.equal((await embedder.doEmbed({ values: ['Rex'] })).embeddings.length, 1);
+  await embedder.close();
+  const middleware = recallMiddleware({ ...to, resourceId: 'eve', threadId: 't' });
+  const params = await middleware.transformParams({ params: asks() });
+  await middleware.wrapGenerate({ doGenerate: generated('Chicken.'), params });
+  const { recalls, recallsFailed, messagesIndexed } = middleware.stats;
+  assert.deepEqual([recalls, recallsFailed, messagesIndexed], [1, 0, 2]);
+  await middleware.close();
 });
 
 test('whom nobody vouches for is not talked to', async () => {

@@ -6,7 +6,7 @@
  * whose prompts differ by role (E5, say) loses a little. The client's own `recall` loses nothing.
  */
 import * as check from '../arguments.js';
-import type { EmbedRole, Embedding, RecallClient } from '../index.js';
+import type { EmbedRole, Embedding, RecallClient, TlsOptions } from '../index.js';
 import { FailedPreconditionError, InvalidArgumentError } from '../index.js';
 import { ownedClient } from './owned-client.js';
 
@@ -19,6 +19,10 @@ export interface SemanticRecallEmbedderOptions<V extends EmbeddingSpecification 
   client?: Pick<RecallClient, 'embed'> | undefined;
   /** Without a client: where the sidecar is. Default: as `RecallClient`. */
   address?: string | undefined;
+  /** Without a client: sent with every call, where the sidecar wants it. Default: as there. */
+  token?: string | undefined;
+  /** Without a client: how the connection is encrypted. Default: as there, no TLS. */
+  tls?: TlsOptions | boolean | undefined;
   /** What texts are embedded as. Default "passage". */
   role?: EmbedRole | undefined;
   /**
@@ -85,6 +89,8 @@ export interface SemanticRecallEmbedder<V extends EmbeddingSpecification = 'v3'>
 const KNOWN: Readonly<Record<keyof SemanticRecallEmbedderOptions, true>> = {
   client: true,
   address: true,
+  token: true,
+  tls: true,
   role: true,
   specificationVersion: true,
   modelId: true,

@@ -11,6 +11,7 @@ export function isStorableId(id: unknown): id is string {
     typeof id === 'string' &&
     id !== '' &&
     !NOT_IN_IDS.test(id) &&
-    Buffer.byteLength(id) <= ID_BYTES_MAX
+    // Three bytes a character at most: that of nearly all ids need not be counted.
+    (id.length * 3 <= ID_BYTES_MAX || Buffer.byteLength(id) <= ID_BYTES_MAX)
   );
 }

@@ -9,11 +9,14 @@ interface Connection<C> {
   client?: C | undefined;
   /** Without a client: where the sidecar is. Default: as `RecallClient`. */
   address?: string | undefined;
-  /** Without a client. Default: as `RecallClient`. */
+  /** Without a client: sent with every call, where the sidecar wants it. Default: as there. */
   token?: string | undefined;
-  /** Without a client. Default: as `RecallClient`. */
+  /** Without a client: how the connection is encrypted. Default: as there, no TLS. */
   tls?: TlsOptions | boolean | undefined;
 }
+
+/** What describes a client of our own, and so does not go together with one that is given. */
+const OF_OWN_CLIENT = ['address', 'token', 'tls'] as const;
 
 /** The client that an adapter uses, and what ends it. */
 interface OwnedClient<C> {
@@ -26,15 +29,17 @@ interface OwnedClient<C> {
 /**
  * The given client, or a new one that throws on an outage, so that the adapter hears of it.
  *
- * @throws InvalidArgumentError - both are given, or the address makes no sense.
+ * @throws InvalidArgumentError - a client is given and what describes another, or that makes no
+ *   sense.
  */
-export function ownedClient<C>({ client, address, token, tls }: Connection<C>): OwnedClient<C> {
+export function ownedClient<C>(connection: Connection<C>): OwnedClient<C> {
+  const { client, address, token, tls } = connection;
   if (client !== undefined) {
-    if (address === undefined) return { client, close: () => Promise.resolve() };
-    throw InvalidArgumentError.of(
-      'address',
-      'it belongs to the client; give one of them, not both',
-    );
+    for (const name of OF_OWN_CLIENT) {
+      if (connection[name] === undefined) continue;
+      throw InvalidArgumentError.of(name, 'belongs to the client: give one of them, not both');
+    }
+    return { client, close: () => Promise.resolve() };
   }
   const made = new RecallClient({
     address,

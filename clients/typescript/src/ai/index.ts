@@ -15,6 +15,7 @@ export type {
 export type { Placement, PromptMessage, PromptPart, ProviderOptions } from './prompt.js';
 export { recallTool } from './tool.js';
 export type {
+  RecallTool,
   RecallToolInput,
   RecallToolMessage,
   RecallToolOptions,

@@ -40,6 +40,8 @@ import {
 const KNOWN: Readonly<Record<keyof RecallMiddlewareOptions, true>> = {
   client: true,
   address: true,
+  token: true,
+  tls: true,
   resourceId: true,
   threadId: true,
   author: true,

@@ -1,5 +1,5 @@
 /** What the recall middleware takes, and what it gives: all of it plain values. */
-import type { JsonObject, Logger, RecallClient, RecallOptions } from '../index.js';
+import type { JsonObject, Logger, RecallClient, RecallOptions, TlsOptions } from '../index.js';
 import type { FinishReason, StreamPart } from './answer.js';
 import type { MemoryFailure, RecallMiddlewareStats } from './failures.js';
 import type { Placement, PromptMessage, ProviderOptions } from './prompt.js';
@@ -57,6 +57,10 @@ export interface RecallMiddlewareOptions extends TurnIdentity, LookingOptions {
   client?: RecallAndIndex | undefined;
   /** Without a client: where the sidecar is. Default: as `RecallClient`. */
   address?: string | undefined;
+  /** Without a client: sent with every call, where the sidecar wants it. Default: as there. */
+  token?: string | undefined;
+  /** Without a client: how the connection is encrypted. Default: as there, no TLS. */
+  tls?: TlsOptions | boolean | undefined;
   /**
    * Whose turn a call is, where one model serves many users: all of it, nothing is added from these
    * options. Default: these options, and what the call has under

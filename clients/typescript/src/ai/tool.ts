@@ -1,8 +1,9 @@
 /** Recall as a tool of the AI SDK: the model decides when to look, and for what. */
 import { jsonSchema, type Schema, type Tool, tool } from 'ai';
+import { ownedClient } from '../adapters/owned-client.js';
 import * as check from '../arguments.js';
 import { InvalidArgumentError, UnavailableError } from '../index.js';
-import type { RecallClient, RecalledMessage, RecallOptions } from '../index.js';
+import type { RecallClient, RecalledMessage, RecallOptions, TlsOptions } from '../index.js';
 import * as requests from '../requests.js';
 
 /** What the model passes. Whose memory it is is not among it: that is never the model's choice. */
@@ -40,8 +41,17 @@ export interface RecallToolOptions extends Pick<
   RecallOptions,
   'threadId' | 'scope' | 'messageRange' | 'threshold' | 'filter' | 'roles' | 'ranking'
 > {
-  /** The client to use. It stays yours: close it yourself. */
-  client: Pick<RecallClient, 'recall'>;
+  /**
+   * The client to use. It stays yours: close it yourself. The way to take where there is one tool a
+   * user: without it, each has a connection of its own.
+   */
+  client?: Pick<RecallClient, 'recall'> | undefined;
+  /** Without a client: where the sidecar is. Default: as `RecallClient`. */
+  address?: string | undefined;
+  /** Without a client: sent with every call, where the sidecar wants it. Default: as there. */
+  token?: string | undefined;
+  /** Without a client: how the connection is encrypted. Default: as there, no TLS. */
+  tls?: TlsOptions | boolean | undefined;
   /** Whose memory. Make one tool a user; it holds nothing but this. */
   resourceId: string;
   /** How many messages to find where the model does not say. Default 4. */
@@ -56,8 +66,17 @@ export interface RecallToolOptions extends Pick<
   description?: string | undefined;
 }
 
+/** A tool of the AI SDK, and what ends its connection. */
+export type RecallTool = Tool<RecallToolInput, RecallToolOutput> & {
+  /** Closes the connection, unless the client was given. */
+  readonly close: () => Promise<void>;
+};
+
 const KNOWN: Readonly<Record<keyof RecallToolOptions, true>> = {
   client: true,
+  address: true,
+  token: true,
+  tls: true,
   resourceId: true,
   threadId: true,
   scope: true,
@@ -98,13 +117,13 @@ const DESCRIPTION =
  *
  * @throws InvalidArgumentError - an option is unknown, or not what it may be.
  */
-export function recallTool(options: RecallToolOptions): Tool<RecallToolInput, RecallToolOutput> {
+export function recallTool(options: RecallToolOptions): RecallTool {
   checkOptions(options);
-  const { client, resourceId, threadId, scope, messageRange, threshold, filter, roles, ranking } =
-    options;
+  const { resourceId, threadId, scope, messageRange, threshold, filter, roles, ranking } = options;
+  const { client, close } = ownedClient(options);
   const topKMax = options.topKMax ?? TOP_K_MAX;
 
-  return tool({
+  const looking = tool({
     description: options.description ?? DESCRIPTION,
     inputSchema: inputSchema(topKMax),
     async execute({ query, topK }: RecallToolInput, { abortSignal }): Promise<RecallToolOutput> {
@@ -126,6 +145,7 @@ export function recallTool(options: RecallToolOptions): Tool<RecallToolInput, Re
       return { messages: result.messages.map((recalled) => toolMessage(recalled, threadId)) };
     },
   });
+  return Object.assign(looking, { close });
 }
 
 /** A mistake is said when the tool is made, and not when a model uses it. */
@@ -134,7 +154,9 @@ function checkOptions(options: RecallToolOptions): void {
   const { client, resourceId, topKMax, description, timeoutMs } = options;
   const { threadId, scope, messageRange, threshold, filter, roles, ranking } = options;
   const { topK, maxTokens } = options;
-  check.callback(check.fields(client, 'client')['recall'], 'client.recall');
+  if (client !== undefined) {
+    check.callback(check.fields(client, 'client')['recall'], 'client.recall');
+  }
   requests.recall(resourceId, 'any', {
     ...{ threadId, scope, messageRange, threshold, filter, roles, ranking },
     ...{ topK, maxTokens },
