@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from semanticrecall_core.engine import Engine, EngineLimits, IndexTicket
-from semanticrecall_core.engine import index as index_module
+from semanticrecall_core.engine import gathering as gathering_module
+from semanticrecall_core.engine.backlog import BATCH_COMPUTED_MAX
 from semanticrecall_core.types.errors import FailedPreconditionError, InvalidArgumentError
 from semanticrecall_core.types.values import (
     CallBudget,
@@ -108,16 +109,61 @@ def test_a_durable_ticket_is_ready_at_once(running: Running) -> None:
     assert statuses(ticket) == [Status.PENDING]
 
 
-def test_who_waits_for_the_disk_has_the_answer_before_the_embedding_begins(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index_module, "DURABLE_HEAD_START_SECONDS", 3_600.0)
+@pytest.fixture
+def gathers_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what somebody waits for, or what fills a batch, is embedded."""
+    monkeypatch.setattr(gathering_module, "GATHER_SECONDS", 3_600.0)
+
+
+@pytest.mark.usefixtures("gathers_long")
+def test_rows_that_nobody_waits_for_gather_and_hold_up_nobody(running: Running) -> None:
     later = running.begin("green tea", wait=Wait.DURABLE)
     sooner = running.begin("white tea", resource="other")
     sooner.ready.result(WAIT_SECONDS)
     assert statuses(sooner) == [Status.INDEXED]
     assert statuses(later) == [Status.PENDING]
     assert running.engine.pending() == 1
+
+
+@pytest.mark.usefixtures("gathers_long")
+def test_who_waits_for_a_resource_waits_for_no_others(running: Running) -> None:
+    running.begin("black tea", resource="other", wait=Wait.DURABLE)
+    token = running.begin("green tea", wait=Wait.DURABLE).answer().read_token
+    running.engine.when_readable("u", token).result(WAIT_SECONDS)
+    assert running.embedder.texts_run == ["green tea"]
+    assert running.engine.pending() == 1
+
+
+@pytest.mark.usefixtures("gathers_long")
+def test_who_waits_for_a_row_that_gathers_does_not_wait_for_more(running: Running) -> None:
+    running.begin("green tea", wait=Wait.DURABLE)
+    again = running.begin("green tea")
+    again.ready.result(WAIT_SECONDS)
+    assert statuses(again) == [Status.UNCHANGED]
+
+
+@pytest.mark.usefixtures("gathers_long")
+def test_a_whole_batch_gathers_no_longer(running: Running) -> None:
+    texts = [f"tea {i}" for i in range(BATCH_COMPUTED_MAX)]
+    first = running.embedder.block_on(texts[0])
+    for text in texts[:-1]:
+        running.begin(text, wait=Wait.DURABLE)
+    assert running.engine.pending() == BATCH_COMPUTED_MAX - 1
+    running.begin(texts[-1], wait=Wait.DURABLE)
+    assert first.entered.wait(WAIT_SECONDS)
+    first.release.set()
+    running.begin("coffee").ready.result(WAIT_SECONDS)
+    assert running.embedder.texts_run == [*texts, "coffee"]
+
+
+@pytest.mark.usefixtures("gathers_long")
+def test_a_row_that_is_replaced_while_it_gathers_is_not_embedded(running: Running) -> None:
+    running.begin("green tea", wait=Wait.DURABLE)
+    newer = MessageDraft(id="green tea", thread_id="t", role=Role.USER, text="white tea")
+    budget = CallBudget.of_seconds(WAIT_SECONDS)
+    running.engine.begin_index("u", [newer], Wait.SEARCHABLE, budget).ready.result(WAIT_SECONDS)
+    running.begin("black tea").ready.result(WAIT_SECONDS)
+    assert running.embedder.texts_run == ["white tea", "black tea"]
 
 
 def test_the_embedding_of_what_is_on_disk_begins_by_itself(running: Running) -> None:

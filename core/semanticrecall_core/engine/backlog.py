@@ -17,6 +17,7 @@ where both share one queue).
 from __future__ import annotations
 
 import heapq
+import math
 import sys
 import threading
 import time
@@ -29,8 +30,9 @@ from dataclasses import dataclass, field
 import structlog
 
 from semanticrecall_core.engine.embedded_vectors import check_vectors
+from semanticrecall_core.engine.gathering import Gathering
 from semanticrecall_core.engine.low_priority import lower_priority
-from semanticrecall_core.engine.waiting import WaitReport, Watch
+from semanticrecall_core.engine.waiting import NO_WAIT, ResourceWatch, WaitReport, Watch
 from semanticrecall_core.types.errors import (
     CorruptDataError,
     EmbeddingFailedError,
@@ -51,22 +53,6 @@ START_PAGE_ROWS = 1000
 PAUSE_CHECK_SECONDS = 0.1
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _ResourceWatch:
-    """Waits for the rows of a resource up to a revision that were here when it came.
-
-    Counted, not listed: a resource can have very many rows. `newest` is the number of the last row
-    that counts; while the record is still read, rows that are met count as well.
-    """
-
-    revision: int
-    newest: int
-    watch: Watch
-
-    def covers(self, entry: _Entry) -> bool:
-        return entry.revision <= self.revision and entry.number <= self.newest
 
 
 @dataclass(slots=True, eq=False)
@@ -95,10 +81,11 @@ class EmbeddingBacklog:
         self._work = threading.Condition(self._lock)
         self._entries: dict[int, _Entry] = {}
         self._by_resource: dict[str, dict[int, _Entry]] = {}
-        self._watched: dict[str, list[_ResourceWatch]] = {}
+        self._watched: dict[str, list[ResourceWatch]] = {}
         self._added = 0
         self._ready: deque[_Entry] = deque()
         self._later: list[tuple[float, int, _Entry]] = []
+        self._gathering: Gathering[_Entry] = Gathering(BATCH_COMPUTED_MAX)
         self._in_hand = 0
         self._paused = False
         self._stopping = False
@@ -189,15 +176,15 @@ class EmbeddingBacklog:
                 retry_after_ms=1000,
             )
 
-    def add(self, rows: Iterable[PendingRow], *, delay_s: float = 0.0) -> None:
+    def add(self, rows: Iterable[PendingRow], *, gather: bool = False) -> None:
         """Take over rows that are on disk and pending; a newer revision replaces an older one.
 
         Args:
-            delay_s: embed them no sooner than after so many seconds.
+            gather: nobody waits for them, so that they wait for others (`Gathering`).
         """
         with self._lock:
             before = self._added
-            due = time.monotonic() + delay_s
+            began = self._gathering.until
             for row in rows:
                 known = self._entries.get(row.seq)
                 if (
@@ -208,20 +195,28 @@ class EmbeddingBacklog:
                     continue
                 self._added += 1
                 entry = _Entry(row.resource_id, row.seq, row.revision, self._added)
-                if len(self._ready) + len(self._later) < TEXTS_HELD_MAX:
+                if self._held() < TEXTS_HELD_MAX:
                     entry.text = row.text
                 if known is not None:
                     self._remove(known)
                 self._entries[row.seq] = entry
                 self._by_resource.setdefault(row.resource_id, {})[row.seq] = entry
                 for waits in self._watched.get(row.resource_id, ()):
-                    if waits.covers(entry):
+                    if waits.covers(entry.revision, entry.number):
                         waits.watch.expect(1)
-                if delay_s:
-                    heapq.heappush(self._later, (due, entry.number, entry))
+                if gather:
+                    self._gathering.add(entry)
                 else:
                     self._ready.append(entry)
-            self._work.notify(self._added - before)
+            if not gather:
+                self._work.notify(self._added - before)
+            elif self._gathering.is_full:
+                self._begin_gathered()
+            elif self._gathering.until < began:  # who waits for work is to wait so long at most
+                self._work.notify()
+
+    def _held(self) -> int:
+        return len(self._ready) + len(self._later) + len(self._gathering)
 
     def pending(self, resource_id: str) -> int:
         """Rows of a resource that are known not to be searchable yet."""
@@ -238,6 +233,8 @@ class EmbeddingBacklog:
 
     def watch(self, rows: Mapping[int, int]) -> Watch:
         """Wait until each row (seq to revision) is searchable, gone, or has failed once."""
+        if not rows:
+            return NO_WAIT
         watch = Watch()
         with self._lock:
             for seq, revision in rows.items() if not self._stopping else ():
@@ -246,6 +243,7 @@ class EmbeddingBacklog:
                     entry.watches = [w for w in entry.watches if not w.done.cancelled()]
                     entry.watches.append(watch)
                     watch.expect(1)
+                    self._begin_gathered(entry.resource_id)
             watch.end_if_empty()
         return watch
 
@@ -267,15 +265,17 @@ class EmbeddingBacklog:
         """
         watch = Watch()
         with self._lock:
-            waits = _ResourceWatch(revision, sys.maxsize if self._reading else self._added, watch)
+            waits = ResourceWatch(revision, sys.maxsize if self._reading else self._added, watch)
             if self._reading:
                 watch.expect(1)
                 self._unread = [*(w for w in self._unread if not w.done.done()), watch]
             if not self._stopping:
                 entries = self._by_resource.get(resource_id, {}).values()
-                watch.expect(sum(waits.covers(e) and not e.is_settled for e in entries))
+                unsettled = (e for e in entries if not e.is_settled)
+                watch.expect(sum(waits.covers(e.revision, e.number) for e in unsettled))
             watch.end_if_empty()
             if not watch.done.done():
+                self._begin_gathered(resource_id)
                 others = self._watched.get(resource_id, ())
                 live = [other for other in others if not other.watch.done.done()]
                 self._watched[resource_id] = [*live, waits]
@@ -292,6 +292,12 @@ class EmbeddingBacklog:
         except TimeoutError:
             done.cancel()
             budget.check()
+
+    def _begin_gathered(self, resource_id: str | None = None) -> None:
+        """Embed what has gathered, of one resource or of all. Locked."""
+        begun = self._gathering.take(resource_id)
+        self._ready.extend(begun)
+        self._work.notify(len(begun))
 
     # ---- threads ----
 
@@ -352,6 +358,8 @@ class EmbeddingBacklog:
                 now = time.monotonic()
                 while self._later and self._later[0][0] <= now:
                     self._ready.append(heapq.heappop(self._later)[2])
+                if self._gathering.until <= now:
+                    self._begin_gathered()
                 if self._ready and not self._paused:
                     share = -(-len(self._ready) // len(self._threads))
                     count = min(share, BATCH_ROWS_MAX)
@@ -361,7 +369,8 @@ class EmbeddingBacklog:
                         self._in_hand += 1
                         return live
                     continue
-                self._work.wait(self._later[0][0] - now if self._later else None)
+                due = min(self._gathering.until, self._later[0][0] if self._later else math.inf)
+                self._work.wait(None if due == math.inf else due - now)
 
     def _embed(self, batch: list[_Entry]) -> None:
         done: list[tuple[_Entry, EmbeddedText]] = []
@@ -483,7 +492,7 @@ class EmbeddingBacklog:
         if waiting is None:
             return
         for waits in waiting:
-            if waits.covers(entry):
+            if waits.covers(entry.revision, entry.number):
                 waits.watch.count_down()
         live = [waits for waits in waiting if not waits.watch.done.done()]
         if live:

@@ -34,10 +34,6 @@ from semanticrecall_core.types.values import (
 # caller still hears that the messages are on disk.
 ANSWER_MARGIN_SECONDS = 0.05
 
-# Whoever waits for the disk alone has the answer before the embedding begins: on few cores the two
-# would share them, and the answer came a third later (6.7 against 5.0 ms at a caller in Node.js).
-DURABLE_HEAD_START_SECONDS = 0.006
-
 _log = structlog.get_logger(__name__)
 
 
@@ -146,8 +142,7 @@ class IndexUseCase:
         ]
         if given is not None:
             pending = self._without_given(resource_id, drafts, outcomes, pending, given)
-        is_durable = wait is Wait.DURABLE
-        self._backlog.add(pending, delay_s=DURABLE_HEAD_START_SECONDS if is_durable else 0.0)
+        self._backlog.add(pending, gather=wait is Wait.DURABLE)
         self._drop_replaced(resource_id, outcomes)
         revision = max((outcome.revision for outcome in outcomes), default=0)
         committed = _Committed(

@@ -40,6 +40,28 @@ class Watch:
             self.done.set_result(None)
 
 
+NO_WAIT = Watch()
+"""A wait for no rows, over from the beginning; everybody's."""
+NO_WAIT.end_if_empty()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceWatch:
+    """Waits for the rows of a resource up to a revision that were there when it came.
+
+    Counted, not listed: a resource can have very many rows. `newest` is the number of the last row
+    that counts; while the record is still read, rows that are met count as well.
+    """
+
+    revision: int
+    newest: int
+    watch: Watch
+
+    def covers(self, revision: int, number: int) -> bool:
+        """Whether a row of this revision and number counts."""
+        return revision <= self.revision and number <= self.newest
+
+
 @dataclass(frozen=True, slots=True)
 class WaitReport:
     """What became of rows: those still pending, with the cause where one is known."""
