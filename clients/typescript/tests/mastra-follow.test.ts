@@ -15,6 +15,14 @@ import { index, KeptLog, listOf, said } from './support/mastra.js';
 import type { Sidecar } from './support/sidecar.js';
 import { startSidecar } from './support/sidecar.js';
 
+/** A tool call that has only begun: nothing is remembered of it. */
+const HALF_CALL = {
+  state: 'partial-call' as const,
+  toolCallId: 'call-1',
+  toolName: 'weather',
+  args: {},
+};
+
 let sidecar: Sidecar;
 let client: RecallClient;
 let users = 0;
@@ -110,6 +118,86 @@ describe('deletions', () => {
     assert.equal(recall.pendingMessages, 0);
     assert.equal(await recall.flush(), 0);
     assert.deepEqual(await remembered(), []);
+  });
+});
+
+describe('deletions that the sidecar refuses', () => {
+  test('leave waiting what waits: of a thread, of messages', async () => {
+    const [one, two] = [said('user', 'one'), said('user', 'two')];
+    await sidecar.kill();
+    await turn('thread-1', [one]);
+    await turn('thread-2', [two]);
+    assert.equal(recall.pendingMessages, 2);
+    await assert.rejects(memory.deleteThread('thread-1'), UnavailableError);
+    await assert.rejects(store.deleteMessages([two.id]), UnavailableError);
+    assert.equal(recall.pendingMessages, 2);
+    await sidecar.start();
+    assert.equal(await recall.flush(), 0);
+    assert.deepEqual(await remembered(), ['thread-1: one', 'thread-2: two']);
+  });
+
+  test('an edit that takes the text of a message: what waits of it is not sent', async () => {
+    const one = said('user', 'secret');
+    await sidecar.kill();
+    await turn('thread-1', [one]);
+    const content = { format: 2 as const, parts: [{ type: 'step-start' as const }], content: '' };
+    const parts = [{ type: 'tool-invocation' as const, toolInvocation: HALF_CALL }];
+    const edit = store.updateMessages({
+      messages: [{ id: one.id, content: { ...content, parts } }],
+    });
+    await assert.rejects(edit, UnavailableError);
+    await sidecar.start();
+    assert.equal(await recall.flush(), 0);
+    assert.deepEqual(await remembered(), []);
+  });
+});
+
+describe('ids that the sidecar cannot hold', () => {
+  test('a saved message of such an id is left out, told once, and the others are indexed', async () => {
+    await turn('thread-1', []);
+    const messages = ['one', 'two', 'three'].map((text) =>
+      said('user', text, { threadId: 'thread-1', resourceId, id: `${text} ${resourceId}` }),
+    );
+    Object.assign(messages[1] ?? {}, { id: 'half \ud800' });
+    await memory.saveMessages({ messages });
+    assert.deepEqual(await remembered(), ['thread-1: one', 'thread-1: three']);
+    const { messagesIndexed, messagesRejected, messagesDropped } = recall.stats;
+    assert.deepEqual([messagesIndexed, messagesRejected, messagesDropped], [2, 1, 0]);
+    assert.deepEqual(
+      log.lines.map(({ message }) => message),
+      [
+        '[SemanticRecall] a message has an id that the sidecar cannot hold; ' +
+          'it is not remembered',
+      ],
+    );
+  });
+
+  test('a message or a thread of such an id can be deleted', async () => {
+    const threadId = 'half \ud800';
+    const now = new Date();
+    await store.saveThread({
+      thread: { id: threadId, resourceId, title: '', createdAt: now, updatedAt: now },
+    });
+    const [bad, good] = [said('user', 'one', { id: 'half \udc00' }), said('user', 'two')];
+    await turn('thread-1', [good]);
+    await store.saveMessages({ messages: [{ ...bad, threadId, resourceId }] });
+    await store.deleteMessages([bad.id, good.id]);
+    assert.deepEqual(
+      (await store.listMessagesById({ messageIds: [bad.id, good.id] })).messages,
+      [],
+    );
+    assert.deepEqual(await remembered(), []);
+    await memory.deleteThread(threadId);
+    assert.equal(await store.getThreadById({ threadId }), null);
+    assert.equal(recall.stats.changesNotFollowed, 0);
+  });
+
+  test('a text above the limit is told where it was saved, too', async () => {
+    await turn('thread-1', []);
+    const text = 'x'.repeat(262_145);
+    const message = said('user', text, { threadId: 'thread-1', resourceId });
+    await memory.saveMessages({ messages: [message] });
+    assert.equal(recall.stats.textsCut, 1);
   });
 });
 

@@ -189,6 +189,76 @@ describe('the writer', () => {
     assert.equal(writer.pendingMessages, 0);
   });
 
+  test('what the sidecar refuses to forget waits on, and is sent in its place', async () => {
+    const { client, writer, write, flush } = writing();
+    client.answer = away;
+    await write(batch('a', 't'));
+    await write(batch('b', 'u'));
+    const refusal = new UnavailableError('away', { retryable: true });
+    const refused = writer.forget('r', { threadId: 't' }, () => Promise.reject(refusal));
+    await assert.rejects(refused, (error) => error === refusal);
+    assert.equal(writer.pendingMessages, 2);
+    client.answer = here;
+    client.calls.length = 0;
+    await flush();
+    assert.deepEqual(client.calls, ['r/t: a', 'r/u: b']);
+  });
+
+  test('while something is forgotten, it is not sent, and what others say is', async () => {
+    const { client, writer, write, flush } = writing();
+    client.answer = away;
+    await write(batch('a b', 't'));
+    client.answer = here;
+    client.calls.length = 0;
+    let answer = (): void => undefined;
+    const asked = new Promise<void>((resolve) => {
+      answer = resolve;
+    });
+    const forgotten = writer.forget('r', { ids: ['a'] }, () => asked);
+    await flush();
+    assert.deepEqual(client.calls, ['r/t: b']);
+    assert.equal(await write(batch('c', 'u')), true);
+    assert.equal(writer.pendingMessages, 1);
+    answer();
+    await forgotten;
+    await flush();
+    assert.deepEqual(client.calls, ['r/t: b', 'r/u: c']);
+    assert.equal(writer.pendingMessages, 0);
+  });
+
+  test('what is held and was changed meanwhile is not sent after its change', async () => {
+    const { client, writer, write, flush } = writing();
+    client.answer = away;
+    await write(batch('a', 't', 'old'));
+    client.answer = here;
+    client.calls.length = 0;
+    const refused = writer.forget('r', { ids: ['a'] }, async () => {
+      assert.equal(await write(batch('a', 't', 'new')), true);
+      throw new UnavailableError('away', { retryable: true });
+    });
+    await assert.rejects(refused, UnavailableError);
+    await flush();
+    assert.deepEqual(client.calls, ['r/t: a']);
+  });
+
+  test('what arrives behind waiting messages and is forgotten then waits as well', async () => {
+    const { client, writer, write, flush } = writing();
+    client.answer = away;
+    await write(batch('a', 't'));
+    const release = held(client);
+    client.calls.length = 0;
+    const arriving = write(batch('b', 'u'));
+    const refused = writer.forget('r', { threadId: 'u' }, () =>
+      Promise.reject(new UnavailableError('away', { retryable: true })),
+    );
+    release();
+    await assert.rejects(refused, UnavailableError);
+    await arriving;
+    client.answer = here;
+    await flush();
+    assert.deepEqual(client.calls, ['r/t: a', 'r/u: b']);
+  });
+
   test('1,000 messages or 4 MiB are one request', async () => {
     const { client, write } = writing();
     await write(batch(Array.from({ length: 1_001 }, (_, index) => `m${index}`).join(' ')));

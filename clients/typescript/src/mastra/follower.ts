@@ -4,9 +4,11 @@ import type { MastraDBMessage } from '@mastra/core/agent/message-list';
 import type { MemoryStorage } from '@mastra/core/storage';
 
 import { errorFields, type ReportFields } from '../adapters/error-fields.js';
+import { isStorableId } from '../adapters/ids.js';
 import { NotFoundError, UnavailableError } from '../errors.js';
 import type { Message } from '../results.js';
 import type { JsonObject } from '../values.js';
+import { indexableOrTold } from './indexable.js';
 import { type IndexableMessage, toIndexable } from './messages.js';
 import { Reporter } from './reporter.js';
 import type { Batch } from './retry-queue.js';
@@ -60,8 +62,11 @@ export class StorageFollower {
         this.#nobodys(reporter, 1, { threadId });
         return false;
       }
-      await this.#writer.discard(resourceId, { threadId });
-      await this.#client.forgetThread(resourceId, threadId, { timeoutMs: TIMEOUT_MS });
+      await this.#writer.forget(resourceId, { threadId }, async () => {
+        // The sidecar refuses an id that it cannot hold, and so has nothing of.
+        if (!isStorableId(resourceId) || !isStorableId(threadId)) return;
+        await this.#client.forgetThread(resourceId, threadId, { timeoutMs: TIMEOUT_MS });
+      });
       return true;
     });
   }
@@ -72,11 +77,12 @@ export class StorageFollower {
     ids: readonly string[],
     reporter: Reporter,
   ): Promise<void> {
-    if (ids.length === 0) return;
+    const storable = ids.filter(isStorableId);
+    if (storable.length === 0) return;
     await this.#change('delete messages', reporter, async () => {
-      const { messages } = await storage.listMessagesById({ messageIds: [...ids] });
+      const { messages } = await storage.listMessagesById({ messageIds: storable });
       const forgotten = await this.#forget(storage, messages);
-      const left = new Set(ids);
+      const left = new Set(storable);
       for (const id of forgotten) left.delete(id);
       if (left.size > 0) this.#nobodys(reporter, left.size, { messages: left.size });
       return forgotten.length > 0;
@@ -90,11 +96,13 @@ export class StorageFollower {
     reporter: Reporter,
   ): Promise<void> {
     await this.#change('edit messages', reporter, async () => {
-      // What holds nothing any more must not be found by what it held.
-      await this.#forget(
-        storage,
-        updated.filter((message) => toIndexable(message) === undefined),
-      );
+      // What holds nothing any more must not be found by what it held; nor is that sent any more,
+      // whatever the sidecar says: the store has the change.
+      const emptied = updated.filter((message) => toIndexable(message) === undefined);
+      for (const [resourceId, ids] of await this.#idsByResource(storage, emptied)) {
+        await this.#writer.discard(resourceId, { ids });
+      }
+      await this.#forget(storage, emptied);
       for (const batch of await this.#batchesOf(storage, updated, reporter)) {
         await this.#writeOrThrow(batch, reporter);
       }
@@ -178,22 +186,31 @@ export class StorageFollower {
 
   /** Forgets messages; the ids of those of which somebody knows the owner. */
   async #forget(storage: MemoryStorage, messages: readonly MastraDBMessage[]): Promise<string[]> {
+    const idsByResource = await this.#idsByResource(storage, messages);
+    for (const [resourceId, all] of idsByResource) {
+      for (let from = 0; from < all.length; from += FORGET_IDS_MAX) {
+        const ids = all.slice(from, from + FORGET_IDS_MAX);
+        await this.#writer.forget(resourceId, { ids }, () =>
+          this.#client.forgetMessages(resourceId, ids, { timeoutMs: TIMEOUT_MS }),
+        );
+      }
+    }
+    return [...idsByResource.values()].flat();
+  }
+
+  async #idsByResource(
+    storage: MemoryStorage,
+    messages: readonly MastraDBMessage[],
+  ): Promise<Map<string, string[]>> {
     const idsByResource = new Map<string, string[]>();
     for (const message of messages) {
       const resourceId = await this.#ownerOfMessage(storage, message);
-      if (resourceId === undefined) continue;
+      if (resourceId === undefined || !isStorableId(message.id)) continue;
       const ids = idsByResource.get(resourceId);
       if (ids === undefined) idsByResource.set(resourceId, [message.id]);
       else ids.push(message.id);
     }
-    for (const [resourceId, ids] of idsByResource) {
-      await this.#writer.discard(resourceId, { ids });
-      for (let from = 0; from < ids.length; from += FORGET_IDS_MAX) {
-        const some = ids.slice(from, from + FORGET_IDS_MAX);
-        await this.#client.forgetMessages(resourceId, some, { timeoutMs: TIMEOUT_MS });
-      }
-    }
-    return [...idsByResource.values()].flat();
+    return idsByResource;
   }
 
   /** Nothing can be forgotten: a deletion names no resource, and the sidecar wants one. */
@@ -226,9 +243,10 @@ export class StorageFollower {
   ): Promise<Batch[]> {
     const batches = new Map<string, Batch & { messages: IndexableMessage[] }>();
     for (const message of messages) {
-      const indexable = toIndexable(message);
       const { threadId } = message;
-      if (indexable === undefined || threadId === undefined || threadId === '') continue;
+      if (threadId === undefined || threadId === '') continue;
+      const indexable = indexableOrTold(message, reporter);
+      if (indexable === undefined) continue;
       const open = batches.get(threadId);
       if (open !== undefined) {
         open.messages.push(indexable);

@@ -32,6 +32,7 @@ interface Entry {
 export class RetryQueue {
   // A map keeps the order of insertion.
   readonly #entries = new Map<string, Entry>();
+  readonly #holds = new Set<(entry: Entry) => boolean>();
   #bytes = 0;
   #messagesMax: number;
 
@@ -42,6 +43,12 @@ export class RetryQueue {
   /** Messages that wait. */
   get size(): number {
     return this.#entries.size;
+  }
+
+  /** Whether any of them may be sent now. */
+  hasUnheld(): boolean {
+    if (this.#holds.size === 0) return this.#entries.size > 0;
+    return this.#unheld().next().done !== true;
   }
 
   /** Lets it hold more, where one of its users wants that. */
@@ -67,10 +74,13 @@ export class RetryQueue {
     return pushedOut;
   }
 
-  /** The oldest that waits, with all others of its thread and the same metadata. They stay. */
+  /**
+   * The oldest that waits and is not held, with all others of its thread and the same metadata.
+   * They stay.
+   */
   oldest(): Batch | undefined {
     let batch: (Batch & { messages: IndexableMessage[] }) | undefined;
-    for (const { resourceId, threadId, metadata, message } of this.#entries.values()) {
+    for (const { resourceId, threadId, metadata, message } of this.#unheld()) {
       batch ??= { resourceId, threadId, metadata, messages: [] };
       const fits =
         batch.resourceId === resourceId &&
@@ -90,6 +100,21 @@ export class RetryQueue {
     }
   }
 
+  /**
+   * Holds messages back, those included that come while it holds: they wait and are not sent.
+   *
+   * @returns lets them go.
+   */
+  hold(resourceId: string, target: Target): () => void {
+    const isMeant = meaning(target);
+    const isHeld = (entry: Entry): boolean =>
+      entry.resourceId === resourceId && isMeant(entry.threadId, entry.message.input.id);
+    this.#holds.add(isHeld);
+    return () => {
+      this.#holds.delete(isHeld);
+    };
+  }
+
   /** Takes out a thread, or all of its messages with these ids. */
   discard(resourceId: string, target: Target): void {
     if ('ids' in target) {
@@ -101,12 +126,26 @@ export class RetryQueue {
     }
   }
 
+  *#unheld(): Generator<Entry, void> {
+    const holds = [...this.#holds];
+    for (const entry of this.#entries.values()) {
+      if (!holds.some((isHeld) => isHeld(entry))) yield entry;
+    }
+  }
+
   #remove(key: string): void {
     const entry = this.#entries.get(key);
     if (entry === undefined) return;
     this.#entries.delete(key);
     this.#bytes -= entry.message.bytes;
   }
+}
+
+/** Whether a message of this thread and id is meant. */
+export function meaning(target: Target): (threadId: string, messageId: string) => boolean {
+  if ('threadId' in target) return (threadId) => threadId === target.threadId;
+  const ids = new Set(target.ids);
+  return (_, messageId) => ids.has(messageId);
 }
 
 function keyOf(resourceId: string, messageId: string): string {

@@ -4,8 +4,9 @@ import type { RecallClient } from '../client.js';
 import { SemanticRecallError } from '../errors.js';
 import type { IndexResult } from '../results.js';
 import type { CallOptions, Wait } from '../values.js';
+import type { IndexableMessage } from './messages.js';
 import type { Reporter } from './reporter.js';
-import { type Batch, RetryQueue, type Target } from './retry-queue.js';
+import { type Batch, meaning, RetryQueue, type Target } from './retry-queue.js';
 
 /** Of the client, what the processor calls. */
 export type SidecarCalls = Pick<
@@ -53,7 +54,7 @@ export class MemoryWriter {
   readonly #queue: RetryQueue;
   readonly #underWay = new Set<Promise<unknown>>();
   // Of calls that wait until what waited before has been sent.
-  readonly #arriving = new Set<{ batch: Batch }>();
+  readonly #arriving = new Set<{ batch: Batch; readonly reporter: Reporter }>();
   #flushing: Promise<void> | undefined;
 
   constructor(client: SidecarCalls, queueMessagesMax: number) {
@@ -77,18 +78,23 @@ export class MemoryWriter {
    */
   async write(batch: Batch, options: WriteOptions): Promise<boolean> {
     if (batch.messages.length === 0) return true;
-    const arriving = { batch };
+    const arriving = { batch, reporter: options.reporter };
     const untilMs = performance.now() + (options.timeoutMs ?? Infinity);
-    if (this.#queue.size > 0) {
+    if (this.#queue.hasUnheld()) {
       this.#arriving.add(arriving);
       // Half of the time at most: the other half is for what is new.
       await this.flush(options);
       this.#arriving.delete(arriving);
       // It is away still, or slow: one more call would only hold the turn up.
-      if (this.#queue.size > 0) {
+      if (this.#queue.hasUnheld()) {
         this.#keep(arriving.batch, options.reporter);
         return false;
       }
+    }
+    // What is held and older than this must not be sent after it.
+    if (this.#queue.size > 0) {
+      const ids = arriving.batch.messages.map(({ input }) => input.id);
+      this.#queue.discard(batch.resourceId, { ids });
     }
     let isDone = true;
     for (const request of requestsOf(arriving.batch)) {
@@ -107,7 +113,7 @@ export class MemoryWriter {
    * his time at most, and leaves with his signal.
    */
   async flush(options: WriteOptions): Promise<void> {
-    if (this.#queue.size === 0) return;
+    if (!this.#queue.hasUnheld()) return;
     const { signal, timeoutMs, ...others } = options;
     this.#flushing ??= this.#flushAll(others).finally(() => {
       this.#flushing = undefined;
@@ -119,11 +125,33 @@ export class MemoryWriter {
   async discard(resourceId: string, target: Target): Promise<void> {
     this.#queue.discard(resourceId, target);
     for (const arriving of this.#arriving) {
-      arriving.batch = without(arriving.batch, resourceId, target);
+      [arriving.batch] = parted(arriving.batch, resourceId, target);
     }
     await Promise.allSettled(this.#underWay);
     // A call that failed meanwhile has put its messages back.
     this.#queue.discard(resourceId, target);
+  }
+
+  /**
+   * Has something forgotten by the sidecar, and then drops it from what waits. Until then it waits
+   * and is not sent; and it waits on where the sidecar refuses.
+   *
+   * @param call - tells the sidecar; nothing of what is meant is under way then.
+   */
+  async forget(resourceId: string, target: Target, call: () => Promise<unknown>): Promise<void> {
+    const letGo = this.#queue.hold(resourceId, target);
+    try {
+      for (const arriving of this.#arriving) {
+        const [others, meant] = parted(arriving.batch, resourceId, target);
+        arriving.batch = others;
+        this.#pushedOut(this.#queue.add(meant), arriving.reporter);
+      }
+      await Promise.allSettled(this.#underWay);
+      await call();
+      this.#queue.discard(resourceId, target);
+    } finally {
+      letGo();
+    }
   }
 
   async #flushAll(options: WriteOptions): Promise<void> {
@@ -229,14 +257,19 @@ async function ended(
   if (leave !== undefined) signal?.removeEventListener('abort', leave);
 }
 
-/** A batch without what is to be forgotten. */
-function without(batch: Batch, resourceId: string, target: Target): Batch {
-  if (batch.resourceId !== resourceId) return batch;
-  if ('threadId' in target) {
-    return batch.threadId === target.threadId ? { ...batch, messages: [] } : batch;
+/** A batch without what is meant, and that alone. */
+function parted(batch: Batch, resourceId: string, target: Target): [Batch, Batch] {
+  if (batch.resourceId !== resourceId) return [batch, { ...batch, messages: [] }];
+  const isMeant = meaning(target);
+  const others: IndexableMessage[] = [];
+  const meant: IndexableMessage[] = [];
+  for (const message of batch.messages) {
+    (isMeant(batch.threadId, message.input.id) ? meant : others).push(message);
   }
-  const ids = new Set(target.ids);
-  return { ...batch, messages: batch.messages.filter(({ input }) => !ids.has(input.id)) };
+  return [
+    { ...batch, messages: others },
+    { ...batch, messages: meant },
+  ];
 }
 
 /** The batch as requests that the server takes; nearly always one. */
