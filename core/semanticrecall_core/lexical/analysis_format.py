@@ -25,7 +25,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -134,6 +134,26 @@ def unpack(analysed: Sequence[bytes]) -> AnalysedColumns:
         counts=joined.view("<u2")[_ranges(of_counts, terms)].astype(np.uint16),
         author_starts=_with_end(authors),
         author_terms=joined[_ranges(starts + _HEADER_WORDS, authors)].astype(np.uint32),
+    )
+
+
+class AnalysedMessage(NamedTuple):
+    """One analysed message: `terms[i]` is in it `counts[i]` times; see `AnalysedColumns`."""
+
+    length: int
+    language: int
+    asks: bool
+    terms: tuple[int, ...]
+    counts: tuple[int, ...]
+    author_terms: tuple[int, ...]
+
+
+def unpack_one(analysed: bytes) -> AnalysedMessage:
+    """One blob, which must be current: of a few, this is quicker than columns."""
+    _, language, flags, a, _, length, n = _HEADER.unpack_from(analysed)
+    numbers = struct.unpack_from(f"<{a + n}I{n}H", analysed, _HEADER.size)
+    return AnalysedMessage(
+        length, language, bool(flags & _ASKS), numbers[a : a + n], numbers[a + n :], numbers[:a]
     )
 
 

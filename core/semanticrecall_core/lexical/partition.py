@@ -199,15 +199,12 @@ class Partition:
             return
         block = text_block(in_order(rows), self._authors)
         columns = block.columns
-        places = np.full(len(block), DEAD_PLACE, np.int64)
         replaces = int(columns.seqs[0]) <= self._last_seq
-        gone = self._replace(columns, places) if replaces else _NOBODY
-        new = places == DEAD_PLACE
-        added = (columns.thread_keys[new], columns.times_ns[new], columns.seqs[new])
-        placed = self._rearrange(gone, added)
-        if placed.moves is not None:
-            places = placed.moves[places]
-        places[new] = placed.places
+        if replaces:
+            places = self._replaced(columns)
+        else:
+            added = (columns.thread_keys, columns.times_ns, columns.seqs)
+            places = self._rearrange(_NOBODY, added).places
         self._last_seq = max(self._last_seq, int(columns.seqs[-1]))
         self._count_languages(columns, 1)
         parts = len(self._sealed)
@@ -247,6 +244,18 @@ class Partition:
             self._authors.forget(columns.authors)
             self._count_languages(columns, -1)
         return columns, places
+
+    def _replaced(self, columns: MessageColumns) -> PlaceColumn:
+        """The places of messages of which some are known already: these are taken out."""
+        places = np.full(len(columns), DEAD_PLACE, np.int64)
+        gone = self._replace(columns, places)
+        new = places == DEAD_PLACE
+        added = (columns.thread_keys[new], columns.times_ns[new], columns.seqs[new])
+        placed = self._rearrange(gone, added)
+        if placed.moves is not None:
+            places = placed.moves[places]
+        places[new] = placed.places
+        return places
 
     def _replace(
         self, columns: MessageColumns, places: PlaceColumn

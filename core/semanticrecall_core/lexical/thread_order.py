@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -30,6 +31,7 @@ DEAD_PLACE = REACH
 """The place of messages that are gone; never one of a living message."""
 FIRST_PLACE = 2 * REACH + 1
 
+_TURN_MESSAGES_MAX = 16
 _THREAD_BYTES = 160
 """Of a thread in the dictionary and the columns, rounded up."""
 
@@ -109,8 +111,12 @@ class ThreadOrder:
             times_at: of the messages as they stand until now.
         """
         keys, times, seqs = added
-        places = np.empty(len(keys), np.int64)
         moves = _Moves(self.end)
+        if len(keys) <= _TURN_MESSAGES_MAX and not len(gone[0]):
+            appended = self._turn(keys.tolist(), times.tolist(), seqs.tolist(), moves)
+            if appended is not None:
+                return Placed(appended, moves.of)
+        places = np.empty(len(keys), np.int64)
         leaving = _by_key(gone[0])
         order = np.lexsort((seqs, times, keys)) if len(keys) > 1 else np.arange(len(keys))
         coming = {key: order[group] for key, group in _by_key(keys[order]).items()}
@@ -126,6 +132,24 @@ class ThreadOrder:
             rows = rows if rows is not None else np.empty(0, np.intp)
             places[rows] = self._rearranged(key, out, (times[rows], seqs[rows]), times_at, moves)
         return Placed(places, moves.of)
+
+    def _turn(
+        self, keys: list[int], times: list[int], seqs: list[int], moves: _Moves
+    ) -> PlaceColumn | None:
+        """Where messages of one thread go that come in its order, after all others.
+
+        None where it is otherwise. What a turn adds is nearly always so, and needs no sorting.
+        """
+        if not keys or keys.count(keys[0]) < len(keys):
+            return None
+        stamps = list(zip(times, seqs, strict=True))
+        if any(after < before for before, after in pairwise(stamps)):
+            return None
+        start = self._appended(keys[0], *stamps[0], len(keys), moves)
+        if start is None:
+            return None
+        self._set_last(keys[0], *stamps[-1])
+        return np.arange(start, start + len(keys), dtype=np.int64)
 
     def is_wasteful(self) -> bool:
         """Whether more than half of the places are of no use."""
