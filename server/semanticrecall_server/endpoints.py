@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,16 +22,17 @@ from semanticrecall.v1 import admin_pb2, recall_pb2, vectors_pb2
 from semanticrecall_core.types.errors import ResourceExhaustedError, SemanticRecallError
 from semanticrecall_core.types.values import CallBudget
 
+from .answer_cache import request_key
 from .answers import Clock
 from .errors import AnswerTooLargeError, abort, known_error, status_code
 from .fair_queue import NOBODY, resource_of
 from .forgetting_calls import takes_long
 from .gate import Gate, Kind, Services, Unread
-from .lanes import Lane
+from .lanes import Lane, LaneJob, Tell
 from .logs import Logger
 from .observability import Metrics
 from .service import Call, Later, is_query_embedding
-from .wire import MessageT, decode
+from .wire import decode
 
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
@@ -298,71 +299,128 @@ VECTOR_UNARY = (
 )
 
 
-async def read_early(
-    lane: Lane, raw: bytes, kind: type[MessageT], budget: CallBudget, resource: bytes
-) -> MessageT:
-    """A request that must be known before it is run: off the event loop unless that is quick.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as it came, and what of a recall is known on the event loop.
 
-    Raises:
-        InvalidArgumentError: it is no such message. To find out where it is not takes a thread.
+    Attributes:
+        message: the recall, where it is small and sound.
+        key: identity of what is asked (`request_key`), where that is known.
     """
+
+    raw: bytes
+    message: recall_pb2.RecallRequest | None = None
+    key: bytes = b""
+
+
+def asked_early(raw: bytes) -> Asked:
+    """A recall, read at once where that is quick. Whoever works on it has no need to read it."""
     if len(raw) <= SMALL_REQUEST_BYTES:
         with suppress(DecodeError):
-            return kind.FromString(raw)
-    return await lane.run(lambda: decode(raw, kind), budget, len(raw), resource=resource)
+            request = recall_pb2.RecallRequest.FromString(raw)
+            return Asked(raw, request, request_key(request))
+    return Asked(raw)
 
 
-def recalled_again(services: Services, raw: bytes, ids: Set[str] | None = None) -> bytes | None:
-    """A recall's answer without a thread, where it was found before and is the same now.
-
-    Args:
-        services: who knows.
-        raw: the request.
-        ids: on a stream, the ids of the recalls under way: its requests need one of their own.
-    """
-    if len(raw) > SMALL_REQUEST_BYTES:
-        return None
-    try:
-        request = recall_pb2.RecallRequest.FromString(raw)
-    except DecodeError:
-        return None
-    if ids is not None and (not request.request_id or request.request_id in ids):
-        return None
-    return services.recall.recall_again(request)
-
-
-async def run_unary(
-    runtime: Runtime, method: UnaryMethod, services: Services, raw: bytes, budget: CallBudget
-) -> bytes:
-    """One request on its lane. A call that waits for embeddings holds no thread meanwhile.
+async def read_on_lane(
+    runtime: Runtime, raw: bytes, budget: CallBudget
+) -> recall_pb2.RecallRequest:
+    """A recall that must be known before it is run, and takes a thread to be read.
 
     Raises:
-        Exception: whatever went wrong, not yet translated.
+        InvalidArgumentError: it is no such message.
     """
-    arrived = time.monotonic()
-    lane, resource = method.lane(runtime.lanes, raw), method.resource(raw)
+    return await runtime.lanes.recall.run(
+        lambda: decode(raw, recall_pb2.RecallRequest),
+        budget,
+        len(raw),
+        resource=RECALL.resource(raw),
+    )
 
-    def job() -> bytes | Later:
+
+def recalled_again(services: Services, asked: Asked) -> bytes | None:
+    """A recall's answer without a thread, where it was found before and is the same now."""
+    if asked.message is None:
+        return None
+    return services.recall.recall_again(asked.message, asked.key)
+
+
+class UnaryCall:
+    """One request on its lane. While it waits for embeddings it holds no thread."""
+
+    __slots__ = (
+        "_arrived",
+        "_asked",
+        "_budget",
+        "_lane",
+        "_method",
+        "_resource",
+        "_runtime",
+        "_services",
+    )
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        method: UnaryMethod,
+        services: Services,
+        asked: Asked,
+        budget: CallBudget,
+    ) -> None:
+        self._arrived = time.monotonic()
+        self._runtime = runtime
+        self._method = method
+        self._services = services
+        self._asked = asked
+        self._budget = budget
+        self._lane = method.lane(runtime.lanes, asked.raw)
+        self._resource = method.resource(asked.raw)
+
+    async def run(self) -> bytes:
+        """The answer.
+
+        Raises:
+            Exception: whatever went wrong, not yet translated.
+        """
+        begun = await self._lane.run(
+            self._work, self._budget, len(self._asked.raw), resource=self._resource
+        )
+        return begun if isinstance(begun, bytes) else await self.finish(begun)
+
+    def begin(self, tell: Tell[bytes | Later]) -> LaneJob[bytes | Later]:
+        """Begin without waiting: `tell` hears of the answer, or of what `finish` ends."""
+        return self._lane.begin(
+            self._work, self._budget, len(self._asked.raw), tell, resource=self._resource
+        )
+
+    async def finish(self, begun: Later) -> bytes:
+        """The answer of a call that has to wait."""
+        size = len(self._asked.raw)
+        if begun.is_optional:
+            # Where too many wait already: the work is done, and the answer says what is not.
+            with suppress(ResourceExhaustedError):
+                await self._lane.wait(begun.ready, begun.patience(), size, self._resource)
+            return encoded(self._runtime, begun.finish())
+        await self._lane.wait(begun.ready, begun.patience(), size, self._resource)
+
+        def rest() -> bytes:
+            self._budget.check()
+            return encoded(self._runtime, begun.finish())
+
+        return await self._lane.run(
+            rest, self._budget, size, resource=self._resource, is_admitted=True
+        )
+
+    def _work(self) -> bytes | Later:
+        """On a thread of the lane."""
+        asked, budget = self._asked, self._budget
         budget.check()
-        call = Call(budget, Clock(arrived, time.monotonic()))
-        answer = method.handler(services, decode(raw, method.request), call)
-        return answer if isinstance(answer, Later) else encoded(runtime, answer)
-
-    begun = await lane.run(job, budget, len(raw), resource=resource)
-    if isinstance(begun, bytes):
-        return begun
-    if begun.is_optional:
-        # Where too many wait already: the work is done, and the answer says what is not.
-        with suppress(ResourceExhaustedError):
-            await lane.wait(begun.ready, begun.patience(), len(raw), resource)
-        return encoded(runtime, begun.finish())
-    await lane.wait(begun.ready, begun.patience(), len(raw), resource)
-
-    def rest() -> bytes:
-        budget.check()
-        return encoded(runtime, begun.finish())
-
-    return await lane.run(rest, budget, len(raw), resource=resource, is_admitted=True)
+        call = Call(budget, Clock(self._arrived, time.monotonic()), asked.key)
+        request = (
+            decode(asked.raw, self._method.request) if asked.message is None else asked.message
+        )
+        answer = self._method.handler(self._services, request, call)
+        return answer if isinstance(answer, Later) else encoded(self._runtime, answer)
 
 
 def encoded(runtime: Runtime, answer: Message | bytes) -> bytes:
@@ -387,10 +445,11 @@ def unary_endpoint(runtime: Runtime, method: UnaryMethod) -> grpc.RpcMethodHandl
 
         async def answer() -> bytes:
             with runtime.gate.enter(Kind.CALL) as services:
-                if method is RECALL and (known := recalled_again(services, raw)) is not None:
+                asked = asked_early(raw) if method is RECALL else Asked(raw)
+                if (known := recalled_again(services, asked)) is not None:
                     return known
                 budget = budget_for(context.time_remaining(), caller, runtime.deadlines)
-                return await run_unary(runtime, method, services, raw, budget)
+                return await UnaryCall(runtime, method, services, asked, budget).run()
 
         return await guarded(runtime, method.name, context, caller, answer)
 
@@ -429,7 +488,7 @@ async def guarded(
     return answer
 
 
-def failure_of(runtime: Runtime, name: str, raised: Exception) -> SemanticRecallError:
+def failure_of(runtime: Runtime, name: str, raised: BaseException) -> SemanticRecallError:
     """The error of one request inside a stream, counted like a call's."""
     error = known_error(raised, runtime.log)
     runtime.metrics.called_in_stream(name, status_code(error).name)

@@ -92,9 +92,8 @@ class Unread:
     def __init__(self, bytes_max: int) -> None:
         self._room = bytes_max
 
-    @contextmanager
-    def hold(self, size: int) -> Generator[None]:
-        """Hold room for one answer until it is written.
+    def take(self, size: int) -> None:
+        """Take room for one answer, until it is written.
 
         Raises:
             ResourceExhaustedError: there is none.
@@ -102,10 +101,10 @@ class Unread:
         if size > self._room:
             raise _full("answers that wait for clients to read them")
         self._room -= size
-        try:
-            yield
-        finally:
-            self._room += size
+
+    def give_back(self, size: int) -> None:
+        """Give back what `take` took."""
+        self._room += size
 
 
 class HeldBack:

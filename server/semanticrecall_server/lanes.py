@@ -19,9 +19,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from semanticrecall_core.types.errors import DeadlineExceededError, ResourceExhaustedError
@@ -69,20 +71,37 @@ def _be_nice(nice: int) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
 
 
-class _Task(Generic[T]):
-    """One job on its way to a thread and back: asyncio's own way takes twice the time."""
+Tell = Callable[[T | None, BaseException | None], None]
+"""Hears what came of a job: its result, or what it raised."""
 
-    __slots__ = ("_job", "_loop", "answer", "begun", "resource", "size")
+
+class LaneJob(Generic[T]):
+    """One job on its way to a thread and back. Whoever began it hears of its end once."""
+
+    __slots__ = (
+        "_job",
+        "_lane",
+        "_loop",
+        "_tell",
+        "_timer",
+        "begun",
+        "is_over",
+        "resource",
+        "size",
+    )
 
     def __init__(
-        self, job: Callable[[], T], resource: bytes, size: int, loop: asyncio.AbstractEventLoop
+        self, lane: Lane, job: Callable[[], T], tell: Tell[T], resource: bytes, size: int
     ) -> None:
+        self._lane = lane
         self._job = job
-        self._loop = loop
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
         self.resource = resource
         self.size = size
         self.begun = False
-        self.answer: asyncio.Future[T] = loop.create_future()
+        self.is_over = False
 
     def work(self) -> tuple[T | None, BaseException | None]:
         """Do the job. On a thread."""
@@ -97,23 +116,45 @@ class _Task(Generic[T]):
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._deliver, *outcome)
 
-    def _deliver(self, result: T | None, error: BaseException | None) -> None:
-        if self.answer.done():
-            return
-        if isinstance(error, StopIteration):
-            # A future cannot carry it.
-            self.answer.set_exception(RuntimeError("a job ended an iteration"))
-        elif error is not None:
-            self.answer.set_exception(error)
-        else:
-            self.answer.set_result(cast(T, result))
+    def expire_in(self, seconds: float) -> None:
+        """Wait for it no longer than this."""
+        self._timer = self._loop.call_later(seconds, self._expire)
 
-    def expire(self) -> None:
-        """Stop waiting: the deadline passed."""
-        if not self.answer.done():
-            self.answer.set_exception(
-                DeadlineExceededError("the deadline passed before the answer was ready")
-            )
+    def give_up(self) -> None:
+        """Wait for it no longer: nobody is told anything, and what has not begun is dropped."""
+        if not self.is_over:
+            self._end()
+
+    def _deliver(self, result: T | None, error: BaseException | None) -> None:
+        if not self.is_over:
+            self._end()
+            self._tell(result, error)
+
+    def _expire(self) -> None:
+        if not self.is_over:
+            self._end()
+            late = DeadlineExceededError("the deadline passed before the answer was ready")
+            self._tell(None, late)
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.begun:
+            self._lane.drop(self)
+
+
+def _settle(answer: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
+    """Have a future end as a job did."""
+    if answer.done():
+        return
+    if isinstance(error, StopIteration):
+        # A future cannot carry it.
+        answer.set_exception(RuntimeError("a job ended an iteration"))
+    elif error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(cast(T, result))
 
 
 class _Pace:
@@ -153,23 +194,24 @@ class _Pace:
 
 
 class Lane:
-    """One pool. `run` and `wait` belong to the event loop; the rest is thread-safe."""
+    """One pool. `run`, `begin` and `wait` belong to the event loop; the rest is thread-safe."""
 
     def __init__(self, name: str, limits: LaneLimits, retry_after_ms: int) -> None:
         self.name = name
         self._retry_after_ms = retry_after_ms
         self._limits = limits
         self._lock = threading.Lock()
-        self._queue: FairQueue[_Task[Any]] = FairQueue()
+        self._queue: FairQueue[LaneJob[Any]] = FairQueue()
         self._working = Shares(limits.in_flight_max, limits.bytes_in_flight_max)
         self._waiting = Shares(limits.in_flight_max, limits.bytes_in_flight_max)
         self._hot = Hot(HOT_S)
         self._pace = _Pace(limits.threads)
+        # As many threads as jobs were ever worked on at once. `_workers` of them are at work or
+        # called to it by an entry of `_calls`, each by one; an entry of False ends a thread.
+        self._threads: list[threading.Thread] = []
         self._workers = 0
+        self._calls: SimpleQueue[bool] = SimpleQueue()
         self._is_closed = False
-        self._executor = ThreadPoolExecutor(
-            limits.threads, f"{name}-lane", initializer=_be_nice, initargs=(limits.nice,)
-        )
 
     @property
     def in_flight(self) -> int:
@@ -201,29 +243,71 @@ class Lane:
             DeadlineExceededError: the budget ran out; the job stops at its next check.
             Exception: what the job raised.
         """
-        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        begun = self.begin(
+            job,
+            budget,
+            request_bytes,
+            partial(_settle, answer),
+            resource=resource,
+            is_admitted=is_admitted,
+        )
+        try:
+            return await answer
+        finally:
+            begun.give_up()
+
+    def begin(
+        self,
+        job: Callable[[], T],
+        budget: CallBudget,
+        request_bytes: int,
+        tell: Tell[T],
+        *,
+        resource: bytes = NOBODY,
+        is_admitted: bool = False,
+    ) -> LaneJob[T]:
+        """Have `job` run on a thread; `tell` hears how it ended, on the event loop, never at once.
+
+        It hears of DeadlineExceededError when the budget has run out, and of nothing once the
+        job was given up. Without a task and a future for each call this is quicker than `run`.
+
+        Raises:
+            ResourceExhaustedError: see `run`.
+        """
         seconds = budget.remaining()
+        begun = LaneJob(self, job, tell, resource, request_bytes)
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("the lane is closed")
             if not is_admitted:
                 self._admit(resource, request_bytes, seconds)
-            task = _Task(job, resource, request_bytes, loop)
-            self._working.take(resource, request_bytes)
-            self._queue.add(resource, task)
             needs_thread = self._workers < self._limits.threads
-            self._workers += needs_thread
+            if needs_thread:
+                self._have_thread()
+            self._working.take(resource, request_bytes)
+            self._queue.add(resource, begun)
         if needs_thread:
-            self._begin(task)
-        timer = loop.call_later(seconds, task.expire)
-        try:
-            answer: T = await task.answer
-            return answer
-        finally:
-            timer.cancel()
-            # Whoever stopped waiting: what has not begun is dropped, and its place is free.
-            if not task.begun:
-                self._drop(task)
+            self._calls.put(True)
+        begun.expire_in(seconds)
+        return begun
+
+    def _have_thread(self) -> None:
+        """Count one more thread as at work, and start it where none is idle. Locked."""
+        if self._workers == len(self._threads):
+            # A daemon: a process that ends without closing its lanes does not wait for them.
+            thread = threading.Thread(
+                target=self._serve, name=f"{self.name}-lane_{len(self._threads)}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
+        self._workers += 1
+
+    def _serve(self) -> None:
+        """Work whenever called, until the lane is closed. A thread's whole life."""
+        _be_nice(self._limits.nice)
+        while self._calls.get():
+            self._work()
 
     def _admit(self, resource: bytes, size: int, seconds: float) -> None:
         """Refuse what there is no room or no time for. Locked."""
@@ -246,45 +330,36 @@ class Lane:
             self._hot.add(resource, time.monotonic())
         raise self._refusal(message, wait_s, in_turn=in_turn)
 
-    def _begin(self, task: _Task[Any]) -> None:
-        """Have a thread work on what waits, until nothing does."""
-        try:
-            self._executor.submit(self._work)
-        except BaseException:
-            with self._lock:
-                self._workers -= 1
-            self._drop(task)
-            raise
-
     def _work(self) -> None:
-        task = self._next(None, 0.0)
-        while task is not None:
+        """Work on what waits, until nothing does."""
+        job = self._next(None, 0.0)
+        while job is not None:
             began = time.monotonic()
-            outcome = task.work()
-            following = self._next(task, time.monotonic() - began)
+            outcome = job.work()
+            following = self._next(job, time.monotonic() - began)
             # The place was free before the caller hears.
-            task.hand_over(outcome)
-            task = following
+            job.hand_over(outcome)
+            job = following
             del outcome, following
 
-    def _next(self, done: _Task[Any] | None, took_s: float) -> _Task[Any] | None:
+    def _next(self, done: LaneJob[Any] | None, took_s: float) -> LaneJob[Any] | None:
         """Give back the place of what is done, and take the next job."""
         with self._lock:
             if done is not None:
                 self._working.give_back(done.resource, done.size)
                 self._pace.took(took_s)
-            task = None if self._is_closed else self._queue.take()
-            if task is None:
+            job = None if self._is_closed else self._queue.take()
+            if job is None:
                 self._workers -= 1
             else:
-                task.begun = True
-            return task
+                job.begun = True
+            return job
 
-    def _drop(self, task: _Task[Any]) -> None:
-        """Take a task out of the queue, unless it has begun."""
+    def drop(self, job: LaneJob[Any]) -> None:
+        """Take a job out of the queue, unless it has begun."""
         with self._lock:
-            if self._queue.remove(task.resource, task):
-                self._working.give_back(task.resource, task.size)
+            if self._queue.remove(job.resource, job):
+                self._working.give_back(job.resource, job.size)
 
     async def wait(
         self,
@@ -318,7 +393,11 @@ class Lane:
         """Drop what waits, finish what runs, end the threads."""
         with self._lock:
             self._is_closed = True
-        self._executor.shutdown(wait=True, cancel_futures=True)
+            threads, self._threads = self._threads, []
+        for _ in threads:
+            self._calls.put(False)
+        for thread in threads:
+            thread.join()
 
     def _full(self, how: str) -> str:
         return (

@@ -101,6 +101,7 @@ class Metrics:
             registry=self.registry,
         )
         self._known_calls: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
+        self._known_requests: dict[tuple[str, str], Counter] = {}
         self._unauthenticated = Counter(
             f"{PREFIX}_unauthenticated", "Calls without a good token.", registry=self.registry
         )
@@ -120,7 +121,10 @@ class Metrics:
 
     def called_in_stream(self, method: str, code: str) -> None:
         """A request inside a stream was answered."""
-        self._stream_requests.labels(method, code).inc()
+        known = self._known_requests.get((method, code))
+        if known is None:
+            known = self._known_requests[method, code] = self._stream_requests.labels(method, code)
+        known.inc()
 
     def refused_token(self) -> None:
         """A call had no good token."""

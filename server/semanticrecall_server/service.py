@@ -57,10 +57,17 @@ class RecallObserver(Protocol):
 
 @dataclass(slots=True)
 class Call:
-    """One accepted request: how long it may go on and when it came."""
+    """One accepted request.
+
+    Attributes:
+        budget: how long it may go on.
+        clock: when it came.
+        key: identity of what a recall asks (`request_key`), where it is known already.
+    """
 
     budget: CallBudget
     clock: Clock
+    key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +108,13 @@ class RecallService:
         engine.exchange.on_switch(self._answers.everything_changed)
         self._page_tokens = PageTokens(engine.store_id)
 
-    def recall_again(self, request: recall_pb2.RecallRequest) -> bytes | None:
+    def recall_again(self, request: recall_pb2.RecallRequest, key: bytes) -> bytes | None:
         """The answer to a request that was asked before, while nothing of its resource changed.
 
         Quick, for the event loop. None where it must be found by `recall`, which also says what is
-        wrong with a request.
+        wrong with a request. `key` is the request's `request_key`.
         """
         arrived = time.monotonic()
-        key = request_key(request)
         if not self._answers.has(request.resource_id, key) or not self._may_repeat(request):
             return None
         # Taken after the read token was looked at: what it waited for may have ended the answer.
@@ -160,7 +166,7 @@ class RecallService:
         info = answer.info
         kept = answers.kept_answer(answer, request.explain, self._engine.index_identity)
         if not query.recency_weight:  # else it would be another as soon as the clock has moved
-            self._answers.put(place, request_key(request), kept)
+            self._answers.put(place, call.key or request_key(request), kept)
         timings = answers.timings_of(info)
         timings.queue_us = call.clock.queue_us
         timings.total_us = call.clock.total_us(time.monotonic())

@@ -8,9 +8,10 @@ drains, a stream reads no more, answers what it has read, and ends with UNAVAILA
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -21,7 +22,6 @@ from semanticrecall_core.types.errors import (
     FieldViolation,
     InvalidArgumentError,
     ResourceExhaustedError,
-    UnavailableError,
 )
 from semanticrecall_core.types.values import CallBudget
 
@@ -30,131 +30,40 @@ from .convert import TIMEOUT_MS_MAX
 from .endpoints import (
     INDEX,
     RECALL,
+    Asked,
     Caller,
     Context,
     Deadlines,
     Runtime,
+    UnaryCall,
+    asked_early,
     budget_for,
     failure_of,
     guarded,
-    read_early,
+    read_on_lane,
     recalled_again,
-    run_unary,
     whose,
 )
 from .gate import Kind, Phase, Services
+from .lanes import LaneJob
 from .reembedding_calls import PROGRESS_INTERVAL_S
+from .service import Later
+from .stream_io import AnswerWriter, Idle, RequestReader, ended_when_idle
 from .wire import decode
 
 RECALLS_PER_STREAM_MAX = 64
-END = grpc.aio.EOF
-
-
-class Idle:
-    """Ends a stream on which nothing moves though the server waits for the client only.
-
-    A client that neither sends nor reads would otherwise keep its place for ever. What moves is
-    noted and looked at when the time is over: to move the end of an asyncio timeout with every
-    request costs as much as writing an answer.
-    """
-
-    def __init__(self, limit: asyncio.Timeout, idle_s: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._limit = limit
-        self._idle_s = idle_s
-        self._works = 0
-        self._since = self._loop.time()
-        self._timer = self._loop.call_later(idle_s, self._look)
-
-    def moved(self) -> None:
-        """A request came or an answer left."""
-        self._since = self._loop.time()
-
-    @contextmanager
-    def working(self) -> Generator[None]:
-        """The server works, and the client waits for it."""
-        self._works += 1
-        try:
-            yield
-        finally:
-            self._works -= 1
-            self.moved()
-
-    def close(self) -> None:
-        """The stream has ended."""
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        now = self._loop.time()
-        end = now + self._idle_s if self._works else self._since + self._idle_s
-        if end > now:
-            self._timer = self._loop.call_at(end, self._look)
-        elif not self._limit.expired():
-            self._limit.reschedule(now)
-
-
-@asynccontextmanager
-async def ended_when_idle(idle_s: float) -> AsyncGenerator[Idle]:
-    """Run a stream until it is done, or nothing has moved on it for so many seconds.
-
-    Raises:
-        UnavailableError: reason STREAM_IDLE.
-    """
-    limit = asyncio.timeout(None)
-    try:
-        async with limit:
-            idle = Idle(limit, idle_s)
-            try:
-                yield idle
-            finally:
-                idle.close()
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        raise UnavailableError(
-            f"nothing moved on this stream for {idle_s:g} seconds; open a new one when needed",
-            reason="STREAM_IDLE",
-            retry_after_ms=0,
-        ) from None
-
-
-class RequestReader:
-    """Reads requests until the client is done or the server drains."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._reading: asyncio.Task[Any] | None = None
-        self.drained = False
-
-    def end(self) -> None:
-        """Read no more."""
-        self.drained = True
-        if self._reading is not None:
-            self._reading.cancel()
-
-    async def next(self) -> bytes | None:
-        """The next request, or None at the end."""
-        if self.drained:
-            return None
-        reading = asyncio.ensure_future(self._context.read())
-        self._reading = reading
-        try:
-            raw = await reading
-        except asyncio.CancelledError:
-            # Not where the stream itself is cancelled: its reading is then still to be.
-            if not (self.drained and reading.cancelled()):
-                raise
-            return None
-        finally:
-            self._reading = None
-        return None if raw is END else raw
+STREAM = "RecallStream"
 
 
 # ---- RecallStream ----
 
 
 class RecallStream:
-    """Many recalls at once on one stream."""
+    """Many recalls at once on one stream.
+
+    A request is read, decoded and given to its lane in one step of the stream's own task, and its
+    answer is written in the step in which the lane's thread is heard of: neither needs a task.
+    """
 
     def __init__(
         self, runtime: Runtime, services: Services, context: Context, caller: Caller
@@ -163,88 +72,150 @@ class RecallStream:
         self._services = services
         self._context = context
         self._caller = caller
-        self._free = asyncio.Semaphore(RECALLS_PER_STREAM_MAX)
-        self._writing = asyncio.Lock()
-        self._ids: set[str] = set()
+        self._jobs: dict[str, LaneJob[bytes | Later] | None] = {}
+        self._working = 0
+        self._progress: asyncio.Future[None] | None = None
 
     async def run(self, reader: RequestReader, idle: Idle) -> None:
         """Answer until the end; every request that was read is answered first."""
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                await self._free.acquire()
-                raw = await reader.next()
-                if raw is None:
-                    break
-                if (known := self._again(raw)) is None:
-                    tasks.create_task(self._answer(raw, idle))
-                else:
-                    await self._write(known, idle)
-                    self._free.release()
-
-    async def _answer(self, raw: bytes, idle: Idle) -> None:
-        try:
-            with idle.working():
-                request_id, answer = await self._recall(raw)
+        self._idle = idle
+        self._writer = AnswerWriter(self._context, self._runtime.unread, self._moved, self._failed)
+        async with asyncio.TaskGroup() as self._tasks:
             try:
-                with self._runtime.unread.hold(len(answer)):
-                    await self._write(answer, idle)
-            except ResourceExhaustedError as full:
-                refusal = answers.recall_error(request_id, full)
-                await self._write(refusal.SerializeToString(), idle)
-        finally:
-            self._free.release()
+                while (raw := await reader.next()) is not None:
+                    self._take(raw)
+                    while not self._has_room():
+                        await self._next_move()
+                while self._working or self._writer.unwritten:
+                    await self._next_move()
+            finally:
+                self._give_up()
 
-    async def _write(self, answer: bytes, idle: Idle) -> None:
+    def _has_room(self) -> bool:
+        """Whether one more recall may be under way.
+
+        Of answers that were there before, one is written while the next is looked up: their
+        room is not counted.
+        """
+        writer = self._writer
+        return self._working + writer.unwritten < RECALLS_PER_STREAM_MAX and writer.repeats < 2
+
+    async def _next_move(self) -> None:
+        self._progress = asyncio.get_running_loop().create_future()
+        await self._progress
+
+    def _moved(self) -> None:
+        """An answer was written, or could not be."""
+        self._idle.moved()
+        progress, self._progress = self._progress, None
+        if progress is not None and not progress.done():
+            progress.set_result(None)
+
+    def _failed(self, failure: Exception) -> None:
+        """An answer could not be written."""
+        # The client is gone; the stream's own task is told so by gRPC.
+        self._caller.left()
+        if not isinstance(failure, grpc.aio.BaseError):
+            self._tasks.create_task(_raised(failure))
+
+    def _give_up(self) -> None:
+        """Whatever ended the stream; nothing is left where all was answered."""
+        self._writer.close()
+        for job in self._jobs.values():
+            if job is not None:
+                job.give_up()
+
+    def _take(self, raw: bytes) -> None:
+        """Answer a request: at once where that is possible, or else have it worked on."""
+        asked = asked_early(raw)
+        request = asked.message
+        if request is not None and request.request_id and request.request_id not in self._jobs:
+            known = recalled_again(self._services, asked)
+            if known is not None:
+                self._runtime.metrics.called_in_stream(STREAM, "OK")
+                self._writer.repeat(known)
+                return
+        self._working += 1
+        self._idle.begins()
+        if request is None:
+            self._tasks.create_task(self._read_and_begin(asked))
+        else:
+            self._begin(asked, request)
+
+    async def _read_and_begin(self, asked: Asked) -> None:
+        """Read a request that is not read on the event loop."""
         try:
-            async with self._writing:
-                await self._context.write(answer)
-            idle.moved()
-        except grpc.aio.BaseError:
-            # The client is gone; the stream's own task is told so by gRPC.
-            self._caller.left()
-
-    def _again(self, raw: bytes) -> bytes | None:
-        """The answer to a recall that was asked before, without a task of its own."""
-        known = recalled_again(self._services, raw, self._ids)
-        if known is not None:
-            self._runtime.metrics.called_in_stream("RecallStream", "OK")
-        return known
-
-    async def _recall(self, raw: bytes) -> tuple[str, bytes]:
-        """A request's id and its encoded answer."""
-        request_id = ""
-        is_mine = False
-        deadlines = self._runtime.deadlines
-        try:
-            early = budget_for(None, self._caller, deadlines)
-            lane = self._runtime.lanes.recall
-            resource = RECALL.resource(raw)
-            request = await read_early(lane, raw, recall_pb2.RecallRequest, early, resource)
-            request_id = request.request_id
-            is_mine = self._claim(request)
-            budget = stream_budget(request.timeout_ms, self._caller, deadlines)
-            raw_answer = await run_unary(self._runtime, RECALL, self._services, raw, budget)
-            self._runtime.metrics.called_in_stream("RecallStream", "OK")
-            return request_id, raw_answer
+            budget = budget_for(None, self._caller, self._runtime.deadlines)
+            request = await read_on_lane(self._runtime, asked.raw, budget)
         except Exception as raised:
-            error = failure_of(self._runtime, "RecallStream", raised)
-            return request_id, answers.recall_error(request_id, error).SerializeToString()
-        finally:
-            if is_mine:
-                self._ids.discard(request_id)
+            self._end("", None, raised)
+            return
+        self._begin(Asked(asked.raw, request), request)
 
-    def _claim(self, request: recall_pb2.RecallRequest) -> bool:
-        """Take the request's id for as long as it is worked on."""
+    def _begin(self, asked: Asked, request: recall_pb2.RecallRequest) -> None:
+        request_id = request.request_id
+        try:
+            self._check(request)
+            budget = stream_budget(request.timeout_ms, self._caller, self._runtime.deadlines)
+            call = UnaryCall(self._runtime, RECALL, self._services, asked, budget)
+            self._jobs[request_id] = call.begin(partial(self._begun, request_id, call))
+        except Exception as raised:
+            self._end(request_id, None, raised)
+
+    def _check(self, request: recall_pb2.RecallRequest) -> None:
+        """Refuse what must be known before the request is worked on."""
         if not request.request_id:
             raise InvalidArgumentError.of("request_id", "is required on RecallStream")
         if request.timeout_ms > TIMEOUT_MS_MAX:
             raise InvalidArgumentError.of("timeout_ms", f"must be 0 to {TIMEOUT_MS_MAX}")
-        if request.request_id in self._ids:
+        if request.request_id in self._jobs:
             raise InvalidArgumentError(
                 (FieldViolation("request_id", "is in use by another recall of this stream"),)
             )
-        self._ids.add(request.request_id)
-        return True
+
+    def _begun(
+        self,
+        request_id: str,
+        call: UnaryCall,
+        begun: bytes | Later | None,
+        error: BaseException | None,
+    ) -> None:
+        """The lane's thread is done with a request."""
+        if isinstance(begun, Later):
+            self._jobs[request_id] = None
+            self._tasks.create_task(self._wait_and_end(request_id, call, begun))
+        else:
+            del self._jobs[request_id]
+            self._end(request_id, begun, error)
+
+    async def _wait_and_end(self, request_id: str, call: UnaryCall, begun: Later) -> None:
+        """A recall that waits until what it names is searchable."""
+        answer, error = None, None
+        try:
+            answer = await call.finish(begun)
+        except Exception as raised:
+            error = raised
+        del self._jobs[request_id]
+        self._end(request_id, answer, error)
+
+    def _end(self, request_id: str, answer: bytes | None, error: BaseException | None) -> None:
+        """A request has its answer, or failed."""
+        self._working -= 1
+        self._idle.ends()
+        if answer is None:
+            failure = failure_of(self._runtime, STREAM, error or AssertionError("no answer"))
+            answer = answers.recall_error(request_id, failure).SerializeToString()
+        else:
+            self._runtime.metrics.called_in_stream(STREAM, "OK")
+        try:
+            self._writer.put(answer)
+        except ResourceExhaustedError as full:
+            self._writer.refuse(answers.recall_error(request_id, full).SerializeToString())
+
+
+async def _raised(error: Exception) -> None:
+    """In a group of tasks: what ends all of them."""
+    raise error
 
 
 def stream_budget(timeout_ms: int, caller: Caller, deadlines: Deadlines) -> CallBudget:
@@ -278,7 +249,8 @@ class IndexStream:
         runtime = self._runtime
         try:
             budget = budget_for(None, self._caller, runtime.deadlines)
-            answer = await run_unary(runtime, INDEX, self._services, raw, budget)
+            call = UnaryCall(runtime, INDEX, self._services, Asked(raw), budget)
+            answer = await call.run()
             runtime.metrics.called_in_stream("IndexStream", "OK")
             return answer
         except Exception as raised:

@@ -208,5 +208,5 @@ def test_the_event_loop_reads_small_and_sound_requests_only(
     answers = [recall_pb2.RecallResponse.FromString(a) for a in stream(iter([raw]), timeout=60)]
     faulty = raw.endswith(b"\xff")
     assert [bool(answer.error.code) for answer in answers] == [faulty]
-    assert len(read_on) == (1 if faulty else 2)
-    assert all(name.startswith("recall-lane") for name in read_on), read_on
+    assert len(read_on) == 1, "once is enough"
+    assert read_on[0].startswith("recall-lane")
