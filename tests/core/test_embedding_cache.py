@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from semanticrecall_core.embedding.cache import (
     ENTRY_OVERHEAD_BYTES,
     CachedVector,
-    CacheKey,
     VectorCache,
 )
 
@@ -28,11 +27,11 @@ ENTRY_BYTES = 4 * DIMENSIONS + TOKEN_COUNT_BYTES + ENTRY_OVERHEAD_BYTES
 
 
 def put(cache: VectorCache, text: str, value: float, prompt: str = "") -> None:
-    cache.put(CacheKey("u", prompt, text), entry(value), cache.begin_miss())
+    cache.put(cache.key("u", prompt, text), entry(value), cache.begin_miss())
 
 
 def value_of(cache: VectorCache, text: str, prompt: str = "") -> float | None:
-    found = cache.get(CacheKey("u", prompt, text))
+    found = cache.get(cache.key("u", prompt, text))
     return None if found is None else float(found.vector[0])
 
 
@@ -66,8 +65,8 @@ def test_an_entry_above_the_bound_is_not_kept() -> None:
 def test_what_comes_out_is_what_went_in_and_cannot_be_written_to() -> None:
     cache = VectorCache(10_000)
     vector = np.array([0.1, -2.5, np.pi, 1e-30], dtype=np.float32)
-    cache.put(CacheKey("u", "", "a"), CachedVector(vector, 70_000), cache.begin_miss())
-    found = cache.get(CacheKey("u", "", "a"))
+    cache.put(cache.key("u", "", "a"), CachedVector(vector, 70_000), cache.begin_miss())
+    found = cache.get(cache.key("u", "", "a"))
     assert found is not None
     assert found.vector.tolist() == vector.tolist()
     assert found.vector.dtype == np.float32
@@ -82,7 +81,7 @@ def test_an_entry_costs_what_is_counted_for_it() -> None:
     try:
         before, _ = tracemalloc.get_traced_memory()
         for n in range(5_000):
-            key = CacheKey(f"user {n % 7}", "", f"what was said at {n}, word for word")
+            key = cache.key(f"user {n % 7}", "", f"what was said at {n}, word for word")
             cache.put(key, CachedVector(vector, 9), cache.begin_miss())
         after, _ = tracemalloc.get_traced_memory()
     finally:
@@ -124,7 +123,7 @@ def test_prompt_and_text_are_not_joined() -> None:
 
 def test_what_was_forgotten_while_it_was_computed_is_not_kept() -> None:
     cache = VectorCache(10_000)
-    key = CacheKey("u", "", "secret")
+    key = cache.key("u", "", "secret")
     mark = cache.begin_miss()
     assert cache.forget([key]) == 0
     cache.put(key, entry(1), mark)
@@ -145,22 +144,22 @@ def test_what_was_forgotten_while_it_was_computed_is_not_kept() -> None:
 )
 def test_parts_are_not_joined(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
     cache = VectorCache(10_000)
-    cache.put(CacheKey(*one), entry(1), cache.begin_miss())
-    assert cache.get(CacheKey(*other)) is None
-    assert cache.get(CacheKey(*one)) is not None
+    cache.put(cache.key(*one), entry(1), cache.begin_miss())
+    assert cache.get(cache.key(*other)) is None
+    assert cache.get(cache.key(*one)) is not None
 
 
 def test_an_owner_is_forgotten_as_a_whole_and_alone() -> None:
     cache = VectorCache(100_000)
     for owner in ("ada", "bob", ""):
         for text in ("x", "y"):
-            cache.put(CacheKey(owner, "", text), entry(1), cache.begin_miss())
+            cache.put(cache.key(owner, "", text), entry(1), cache.begin_miss())
     mark = cache.begin_miss()
     assert cache.forget_owner("ada") == 2
     assert cache.forget_owner("ada") == 0
-    cache.put(CacheKey("ada", "", "z"), entry(1), mark)  # begun before it was forgotten
+    cache.put(cache.key("ada", "", "z"), entry(1), mark)  # begun before it was forgotten
     assert [
-        cache.get(CacheKey(owner, "", text)) is not None
+        cache.get(cache.key(owner, "", text)) is not None
         for owner in ("ada", "bob", "")
         for text in ("x", "y", "z")
     ] == [False, False, False, True, True, False, True, True, False]
@@ -192,7 +191,7 @@ def test_agrees_with_a_list_in_order_of_use(steps: list[tuple[str, int]]) -> Non
             assert value_of(cache, texts[n]) == (n if n in model else None)
             model = [m for m in model if m != n] + [n] * (n in model)
         else:
-            assert cache.forget([CacheKey("u", "", texts[n])]) == (n in model)
+            assert cache.forget([cache.key("u", "", texts[n])]) == (n in model)
             model = [m for m in model if m != n]
         assert cache.stats().entries == len(model)
         assert cache.stats().bytes == len(model) * ENTRY_BYTES

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from semanticrecall_core.embedding.cache import CacheKey
 from semanticrecall_core.embedding.cache_format import open_connection
 from semanticrecall_core.types.errors import UnavailableError
 from support.cache_files import TEXTS, FiledCache, files_of, filled, reopened, vector_of
@@ -143,7 +142,7 @@ def test_a_damaged_entry_is_dropped_counted_and_made_anew(tmp_path: Path) -> Non
 def test_a_vector_that_is_not_of_unit_length_is_not_given_out(
     filed: FiledCache, factor: float
 ) -> None:
-    name = filed.cache._name(CacheKey("u", "", "a"))
+    name = filed.cache.key("u", "", "a")
     value = (vector_of("u", "a") * np.float32(factor)).tobytes() + bytes(4)
     filed.file.write({name: value}, ())
     assert filed.file.read(name) is None

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from semanticrecall_core.embedding import write_behind
-from semanticrecall_core.embedding.cache import CacheKey, open_vector_cache
+from semanticrecall_core.embedding.cache import open_vector_cache
 from semanticrecall_core.embedding.cache_file import CacheFile, CacheFileOptions
 from semanticrecall_core.embedding.write_behind import WriteBehind
 from support.cache_files import DIMENSIONS, TEXTS, FiledCache, files_of, filled, reopened, vector_of
@@ -49,9 +49,9 @@ def test_what_was_put_is_found_after_a_restart(filed: FiledCache) -> None:
 def test_get_does_not_ask_the_disk(filed: FiledCache) -> None:
     filed.put("a")
     again = reopened(filed)
-    assert again.cache.get(CacheKey("u", "", "a")) is None
+    assert again.cache.get(again.cache.key("u", "", "a")) is None
     assert again.find("a")
-    assert again.cache.get(CacheKey("u", "", "a")) is not None
+    assert again.cache.get(again.cache.key("u", "", "a")) is not None
     again.close()
 
 
@@ -234,12 +234,12 @@ def test_forgetting_counts_each_text_once_wherever_it_is(filed: FiledCache) -> N
 def test_what_was_forgotten_while_it_was_computed_is_not_written(filed: FiledCache) -> None:
     mark = filed.cache.begin_miss()
     filed.forget("secret")
-    found = filed.cache.get(CacheKey("u", "", "secret"))
+    found = filed.cache.get(filed.cache.key("u", "", "secret"))
     assert found is None
     filed.put("other")
-    entry = filed.cache.get(CacheKey("u", "", "other"))
+    entry = filed.cache.get(filed.cache.key("u", "", "other"))
     assert entry is not None
-    filed.cache.put(CacheKey("u", "", "secret"), entry, mark)
+    filed.cache.put(filed.cache.key("u", "", "secret"), entry, mark)
     again = reopened(filed)
     assert not again.find("secret")
     assert again.cache.stats().disk_entries == 1
@@ -306,7 +306,7 @@ def test_no_byte_of_what_was_forgotten_is_left(filed: FiledCache) -> None:
         for text in TEXTS:
             filed.put(text, owner=owner)
     filed.flush()
-    names = {text: filed.cache._name(CacheKey("ada", "", text))[8:] for text in TEXTS}
+    names = {text: filed.cache.key("ada", "", text)[8:] for text in TEXTS}
     content = filed.bytes_on_disk()
     assert all(names[text] in content for text in TEXTS)
     filed.forget(TEXTS[3], owner="ada")

@@ -72,9 +72,11 @@ def test_a_text_that_spells_the_prompt_does_not_meet_it() -> None:
 def test_of_texts_whose_caller_went_away_no_more_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     embedder, cut = tiny(), list[str]()
 
-    def counted(tokenizer: TextTokenizer, prompt: str, text: str) -> Iterator[Chunk]:
+    def counted(
+        tokenizer: TextTokenizer, prompt: str, text: str, prepared: str | None
+    ) -> Iterator[Chunk]:
         cut.append(text)
-        return chunks_of(tokenizer, prompt, text)
+        return chunks_of(tokenizer, prompt, text, prepared)
 
     monkeypatch.setattr(embedder_module, "chunks_of", counted)
     gone = CallBudget(budget().deadline, cancelled=lambda: len(cut) == 2)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from semanticrecall_core.embedding.cache import CachedVector, CacheKey, VectorCache
+from semanticrecall_core.embedding.cache import CachedVector, VectorCache
 from semanticrecall_core.embedding.cache_file import CacheFile, CacheFileOptions
 from semanticrecall_core.embedding.write_behind import WriteBehind
 
@@ -49,11 +49,11 @@ class FiledCache:
 
     def put(self, text: str, owner: str = "u") -> None:
         entry = CachedVector(vector_of(owner, text), len(text))
-        self.cache.put(CacheKey(owner, "", text), entry, self.cache.begin_miss())
+        self.cache.put(self.cache.key(owner, "", text), entry, self.cache.begin_miss())
 
     def find(self, text: str, owner: str = "u") -> bool:
         """Whether it is there; what is found must be right."""
-        found = self.cache.find(CacheKey(owner, "", text))
+        found = self.cache.find(self.cache.key(owner, "", text))
         if found is None:
             return False
         assert found.vector.tobytes() == vector_of(owner, text).tobytes()
@@ -61,7 +61,7 @@ class FiledCache:
         return True
 
     def forget(self, *texts: str, owner: str = "u") -> int:
-        return self.cache.forget([CacheKey(owner, "", text) for text in texts])
+        return self.cache.forget([self.cache.key(owner, "", text) for text in texts])
 
     def flush(self) -> None:
         self.behind.flush()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from semanticrecall_core.embedding.cache import CachedVector, CacheKey, VectorCache
+from semanticrecall_core.embedding.cache import CachedVector, VectorCache
 from semanticrecall_core.embedding.cache_file import CacheFile, CacheFileOptions
 from semanticrecall_core.embedding.write_behind import WriteBehind
 from semanticrecall_core.types.stats import CacheStats
@@ -36,7 +36,7 @@ class DiskCachedEmbedder(FakeEmbedder):
     def _row(
         self, window: str, text: str, budget: CallBudget, owner: str
     ) -> tuple[NDArray[np.float32], bool]:
-        key = CacheKey(owner, "", window)
+        key = self._vectors.key(owner, "", window)
         found = self._vectors.find(key)
         if found is not None:
             return found.vector, False
@@ -48,7 +48,7 @@ class DiskCachedEmbedder(FakeEmbedder):
     def forget_texts(self, texts: Sequence[str], owner: str = "") -> int:
         """As the port says."""
         windows = {w for text in texts if words_of(text) for w in (text, *self._windows(text))}
-        return self._vectors.forget(CacheKey(owner, "", window) for window in windows)
+        return self._vectors.forget(self._vectors.key(owner, "", window) for window in windows)
 
     def forget_owner(self, owner: str) -> int:
         """As the port says."""

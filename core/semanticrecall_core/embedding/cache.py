@@ -45,12 +45,8 @@ ENTRY_OVERHEAD_BYTES = 224
 _log = structlog.get_logger(__name__)
 
 
-class CacheKey(NamedTuple):
-    """Whose vector it is, and what it was made from."""
-
-    owner: str
-    prompt: str
-    text: str
+CacheKey = bytes
+"""An entry's name: see `VectorCache.key`."""
 
 
 class CachedVector(NamedTuple):
@@ -61,7 +57,7 @@ class CachedVector(NamedTuple):
 
 
 class VectorCache:
-    """Thread-safe map of `CacheKey` to `CachedVector`.
+    """Thread-safe map of `CacheKey` to `CachedVector`. A caller makes a key once, with `key`.
 
     Args:
         bytes_max: vectors and overhead in memory together; 0 keeps nothing.
@@ -78,7 +74,14 @@ class VectorCache:
         self._bytes_max = bytes_max
         self._disk = disk
         self._secret = secrets.token_bytes(SECRET_BYTES) if disk is None else disk.secret
-        self._generation = _sized(generation)
+        # What every name begins with is hashed once.
+        self._owner_hasher = hashlib.blake2b(
+            digest_size=OWNER_BYTES, key=self._secret, person=b"owner"
+        )
+        self._text_hasher = hashlib.blake2b(
+            _sized(generation), digest_size=KEY_BYTES, key=self._secret, person=b"text"
+        )
+        self._nobody = self._owner_hash("")
         self._entries: OrderedDict[bytes, bytes] = OrderedDict()
         self._lock = threading.Lock()
         self._bytes = 0
@@ -88,34 +91,46 @@ class VectorCache:
         self._misses = 0
         self._evictions = 0
 
+    def key(self, owner: str, prompt: str, text: str) -> CacheKey:
+        """The name of a vector: whose it is, and what it was made from; see the module."""
+        hasher = self._text_hasher.copy()
+        hasher.update(b"".join((_sized(owner), _sized(prompt), _sized(text))))
+        return self._owner_hash(owner) + hasher.digest()
+
     def get(self, key: CacheKey) -> CachedVector | None:
         """The vector in memory, now the most recently used; None where there is none.
 
         Hits are counted.
         """
-        return self._in_memory(self._name(key))
+        with self._lock:
+            value = self._entries.get(key)
+            if value is None:
+                return None
+            self._entries.move_to_end(key)
+            self._hits += 1
+        if self._disk is not None:
+            self._disk.touch(key)
+        return _unpacked(value)
 
     def __contains__(self, key: CacheKey) -> bool:
         """Whether it is in memory; counts nothing, and is no use of it."""
-        name = self._name(key)
         with self._lock:
-            return name in self._entries
+            return key in self._entries
 
     def find(self, key: CacheKey) -> CachedVector | None:
         """As `get`, then from the disk; what is found there is in memory afterwards."""
-        name = self._name(key)
-        found = self._in_memory(name)
-        if found is not None or self._disk is None or not key.owner:
+        found = self.get(key)
+        if found is not None or self._disk is None or key.startswith(self._nobody):
             return found
         mark = self._forgets
-        value = self._disk.get(name)
+        value = self._disk.get(key)
         if value is None:
             return None
         with self._lock:
             self._hits += 1
             self._disk_hits += 1
             if mark == self._forgets:
-                self._keep(name, value)
+                self._keep(key, value)
         return _unpacked(value)
 
     def begin_miss(self) -> int:
@@ -129,15 +144,14 @@ class VectorCache:
 
         Not kept if anything was forgotten since `mark`: it may have been this text.
         """
-        name = self._name(key)
         value = _packed(entry)
         with self._lock:
             if mark != self._forgets:
                 return
             # Inside the lock: a forget that comes now finds it in the queue.
-            if self._disk is not None and key.owner:
-                self._disk.put(name, value)
-            self._keep(name, value)
+            if self._disk is not None and not key.startswith(self._nobody):
+                self._disk.put(key, value)
+            self._keep(key, value)
 
     def forget(self, keys: Iterable[CacheKey]) -> int:
         """Drop these keys, in memory and on disk; returns how many were there.
@@ -145,14 +159,13 @@ class VectorCache:
         Raises UnavailableError where they cannot be removed from the disk.
         """
         wanted = list(keys)
-        names = [self._name(key) for key in wanted]
-        gone = self._drop(names)
+        gone = self._drop(wanted)
         # What has no owner is never written.
-        on_disk = [name for key, name in zip(wanted, names, strict=True) if key.owner]
+        on_disk = [key for key in wanted if not key.startswith(self._nobody)]
         if self._disk is not None and on_disk:
             gone |= self._disk.forget(on_disk)
             # What was read from the disk meanwhile may have come back to memory.
-            self._drop(names)
+            self._drop(wanted)
         return len(gone)
 
     def forget_owner(self, owner: str) -> int:
@@ -198,17 +211,6 @@ class VectorCache:
 
     # ---- inside ----
 
-    def _in_memory(self, name: bytes) -> CachedVector | None:
-        with self._lock:
-            value = self._entries.get(name)
-            if value is None:
-                return None
-            self._entries.move_to_end(name)
-            self._hits += 1
-        if self._disk is not None:
-            self._disk.touch(name)
-        return _unpacked(value)
-
     def _keep(self, name: bytes, value: bytes) -> None:
         size = _size(value)
         if size > self._bytes_max:
@@ -239,18 +241,9 @@ class VectorCache:
         return [name for name in names if name.startswith(prefix)]
 
     def _owner_hash(self, owner: str) -> bytes:
-        return hashlib.blake2b(
-            _sized(owner), digest_size=OWNER_BYTES, key=self._secret, person=b"owner"
-        ).digest()
-
-    def _name(self, key: CacheKey) -> bytes:
-        parts = (self._generation, _sized(key.owner), _sized(key.prompt), _sized(key.text))
-        return (
-            self._owner_hash(key.owner)
-            + hashlib.blake2b(
-                b"".join(parts), digest_size=KEY_BYTES, key=self._secret, person=b"text"
-            ).digest()
-        )
+        hasher = self._owner_hasher.copy()
+        hasher.update(_sized(owner))
+        return hasher.digest()
 
 
 def open_vector_cache(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import apsw
 import numpy as np
@@ -37,6 +38,7 @@ from .cache_format import (
     open_connection,
     owner_number,
 )
+from .written_names import BEGINNINGS_OF_KEYS, KEY_RANGES, WrittenNames
 
 FREE_BYTES_MIN = 64 << 20
 """A disk with less room is left to the record, which needs it more."""
@@ -110,12 +112,14 @@ class CacheFile:
         self._options = options
         self._generation = generation
         self._value_bytes = dimensions * 4 + TOKENS_BYTES
+        self._names = WrittenNames(options.bytes_max // (self._value_bytes + _ROW_BYTES))
         self.secret = secrets.token_bytes(SECRET_BYTES)
         self._lock = threading.Lock()
         self._writer: apsw.Connection | None = None
         self._idle: deque[apsw.Connection] = deque()
         self._places = threading.Semaphore(_READERS_MAX)
         self._epoch = 0  # of the file at this path; a reader of an older one is not used again
+        self._learnt_epoch = -1
         self._spoilt = False
         self._closed = False
         self._remains = False
@@ -133,12 +137,14 @@ class CacheFile:
 
     def read(self, name: bytes) -> bytes | None:
         """An entry's value, sound; None where there is none."""
-        if self._writer is None or self._spoilt:
+        if self._writer is None or self._spoilt or not self._names.may_have(name):
             return None
         if not self._places.acquire(timeout=_READ_WAIT_S):
             return None
         try:
-            row = self._row(name[OWNER_BYTES:])
+            row: tuple[object, object] | None = self._asked(
+                "SELECT checksum, value FROM entries WHERE key = ?", (name[OWNER_BYTES:],)
+            )
         except FILE_FAULTS as error:
             if is_damage(error) and not self._spoilt:
                 self._spoilt = True  # begun anew by whoever writes or erases next
@@ -162,7 +168,26 @@ class CacheFile:
             _log.warning("embedding.cache_entry_damaged", damaged=self._damaged)
         return None
 
-    def _row(self, key: bytes) -> tuple[object, object] | None:
+    def learn_names(self) -> None:
+        """Read once which names are there: what is not is then known without a look at the file."""
+        epoch = self._epoch
+        if self._names.knows_all or epoch == self._learnt_epoch or self._writer is None:
+            return
+        self._learnt_epoch = epoch
+        try:
+            for bounds in KEY_RANGES:
+                digits = self._asked(BEGINNINGS_OF_KEYS, bounds)
+                with self._lock:
+                    if epoch != self._epoch:
+                        return
+                    self._names.add_beginnings(bytes.fromhex(digits or ""))
+        except FILE_FAULTS:
+            return  # the file is asked for each name, and whoever meets the damage says so
+        with self._lock:
+            self._names.knows_all = epoch == self._epoch
+
+    def _asked(self, statement: str, bindings: tuple[bytes, ...]) -> Any:
+        """What apsw gives for one row."""
         epoch = self._epoch
         try:
             connection = self._idle.pop()
@@ -170,10 +195,7 @@ class CacheFile:
             connection = open_connection(self._path, self._options.vfs, self._options.key)
             connection.pragma("query_only", "ON")
         try:
-            row: tuple[object, object] | None = connection.execute(
-                "SELECT checksum, value FROM entries WHERE key = ?", (key,)
-            ).get
-            return row
+            return connection.execute(statement, bindings).get
         finally:
             if epoch == self._epoch and not self._closed:
                 self._idle.append(connection)
@@ -219,6 +241,7 @@ class CacheFile:
             [(self._batch, name[OWNER_BYTES:]) for name in used],
         )
         before = connection.total_changes()
+        self._names.add(values)
         connection.executemany(
             "INSERT OR IGNORE INTO entries(key, owner, used, checksum, value) VALUES(?,?,?,?,?)",
             (
@@ -433,6 +456,7 @@ class CacheFile:
             connection.close()
             raise
         self.secret = secret
+        self._names.begin_anew(is_empty=self._entries == 0)
         self._writer = connection
 
     @contextmanager

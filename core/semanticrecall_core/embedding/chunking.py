@@ -45,12 +45,18 @@ class Chunk:
     last: bool
 
 
-def chunks_of(tokenizer: TextTokenizer, prompt: str, text: str) -> Iterator[Chunk]:
+def chunks_of(
+    tokenizer: TextTokenizer, prompt: str, text: str, prepared: str | None = None
+) -> Iterator[Chunk]:
     """The chunks of a text, in order; none for a text without tokens (blank, control characters).
 
     A text that fits one window is one chunk whose ids are its plain encoding.
+
+    Args:
+        prepared: all of the text, prepared, where the caller has it; for a text of at most
+            `TextTokenizer.slice_chars` characters.
     """
-    walk = _Walk(tokenizer, prompt, text)
+    walk = _Walk(tokenizer, prompt, text, prepared)
     while (chunk := walk.next_chunk()) is not None:
         yield chunk
         if chunk.last:
@@ -60,12 +66,14 @@ def chunks_of(tokenizer: TextTokenizer, prompt: str, text: str) -> Iterator[Chun
 class _Walk:
     """Position in a raw text: prepared text waiting in `buffer`, the rest from `position` on."""
 
-    def __init__(self, tokenizer: TextTokenizer, prompt: str, text: str) -> None:
+    def __init__(
+        self, tokenizer: TextTokenizer, prompt: str, text: str, prepared: str | None
+    ) -> None:
         self._tokenizer = tokenizer
         self._prompt = prompt
         self._text = text
-        self._position = 0
-        self._buffer = ""
+        self._position = 0 if prepared is None else len(text)
+        self._buffer = prepared or ""
         self._window_chars = tokenizer.slice_chars
         self._fresh_from = 0  # where in the buffer the text begins that no chunk holds yet
 
@@ -78,7 +86,7 @@ class _Walk:
             tokens = self._tokenizer.encode(self._prompt, window)
             at_end = len(window) == len(self._buffer) and self._position >= len(self._text)
             fresh = _NOT_SPACE.search(window, self._fresh_from)
-            if fresh is None or not any(end > self._fresh_from for _, end in tokens.spans):
+            if fresh is None or not tokens.reaches_beyond(self._fresh_from):
                 self._drop(len(window))
             elif at_end and len(tokens.ids) <= self._tokenizer.max_tokens:
                 self._buffer = ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import structlog
@@ -53,6 +53,13 @@ _BATCH_TEST_TEXTS = ("Hello!", "Where did we leave the boat last summer?", _SELF
 _log = structlog.get_logger(__name__)
 
 
+class _Whole(NamedTuple):
+    """All of a text, prepared, and the key it has if it is one chunk."""
+
+    text: str
+    key: CacheKey
+
+
 class OnnxEmbedder:
     """Implements the `Embedder` port.
 
@@ -92,7 +99,7 @@ class OnnxEmbedder:
         self._dimensions = spec.dimensions
         self._generation = model.generation
         self._index_identity = model.index_identity
-        self._flights = SingleFlight[tuple[EmbedRole, CacheKey], CachedVector]()
+        self._flights = {role: SingleFlight[CacheKey, CachedVector]() for role in EmbedRole}
         self._self_test(model)
         self._scheduler = self._choose_scheduler(spec, scheduling)
         self._cache_bytes_max = cache_bytes_max
@@ -151,30 +158,12 @@ class OnnxEmbedder:
         self, texts: Sequence[str], budget: CallBudget, owner: str = ""
     ) -> list[EmbeddedText]:
         """As `embed_query` for each; what is not cached runs together. Raises as that does."""
-        answers: dict[int, EmbeddedText] = {}
-        chunks: dict[int, Chunk] = {}
-        for place, text in enumerate(texts):
-            budget.check()
-            if (known := self._known_whole(EmbedRole.QUERY, text, owner)) is not None:
-                answers[place] = _answer([known], computed=0, truncated=False)
-                continue
-            chunk = next(self._chunks(EmbedRole.QUERY, text), None)
-            if chunk is None:
-                raise _nothing_to_embed()
-            chunks[place] = chunk
-        rows = self._rows(EmbedRole.QUERY, list(chunks.values()), budget, owner)
-        for (place, chunk), (row, computed) in zip(chunks.items(), rows, strict=True):
-            answers[place] = _answer([row], computed=int(computed), truncated=not chunk.last)
-        return [answers[place] for place in range(len(texts))]
+        return self._first_windows(EmbedRole.QUERY, texts, budget, owner)
 
     def queries_to_compute(self, texts: Sequence[str], owner: str = "") -> int:
         """How many of these have no vector in memory; those beyond a window count."""
-        prompt, slice_chars = self._prompts[EmbedRole.QUERY], self._tokenizer.slice_chars
-        return sum(
-            len(text) > slice_chars
-            or CacheKey(owner, prompt, self._tokenizer.prepare("", text)) not in self._cache
-            for text in texts
-        )
+        wholes = [self._whole(EmbedRole.QUERY, text, owner) for text in texts]
+        return sum(whole is None or whole.key not in self._cache for whole in wholes)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text is, without those around a text; see `token_counting`."""
@@ -188,26 +177,26 @@ class OnnxEmbedder:
         self, text: str, role: EmbedRole, budget: CallBudget, owner: str = ""
     ) -> EmbeddedText:
         """The vector of a text's first window, in either role. Raises as `embed_query` does."""
-        budget.check()
-        if (known := self._known_whole(role, text, owner)) is not None:
-            return _answer([known], computed=0, truncated=False)
-        chunk = next(self._chunks(role, text), None)
-        if chunk is None:
-            raise _nothing_to_embed()
-        row, computed = self._row(role, chunk, budget, owner)
-        return _answer([row], computed=int(computed), truncated=not chunk.last)
+        (answer,) = self._first_windows(role, (text,), budget, owner)
+        return answer
 
     def embed_passage(self, text: str, budget: CallBudget, owner: str = "") -> EmbeddedText:
         """One vector per chunk, shape (chunks, dimensions). Raises as `embed_query` does."""
+        role = EmbedRole.PASSAGE
         budget.check()
-        if (known := self._known_whole(EmbedRole.PASSAGE, text, owner)) is not None:
+        whole = self._whole(role, text, owner)
+        if whole is not None and (known := self._cache.get(whole.key)) is not None:
             return _answer([known], computed=0, truncated=False)
         rows: list[CachedVector] = []
         computed = 0
-        for chunk in self._chunks(EmbedRole.PASSAGE, text):
-            row, fresh = self._row(EmbedRole.PASSAGE, chunk, budget, owner)
-            rows.append(row)
-            computed += fresh
+        for chunk in self._chunks(role, text, whole):
+            budget.check()
+            key, entry = self._looked_up(role, chunk, whole, owner)
+            if entry is None:
+                fresh: set[CacheKey] = set()
+                entry = self._flown(role, {key: chunk}, budget, fresh)[key]
+                computed += len(fresh)
+            rows.append(entry)
         if not rows:
             raise _nothing_to_embed()
         return _answer(rows, computed=computed, truncated=False)
@@ -218,10 +207,10 @@ class OnnxEmbedder:
         for text in texts:
             for prompt in set(self._prompts.values()):
                 if self._surely_one_chunk(prompt, text):
-                    keys.add(CacheKey(owner, prompt, self._tokenizer.prepare("", text)))
+                    keys.add(self._cache.key(owner, prompt, self._tokenizer.prepare("", text)))
                 else:
                     chunks = chunks_of(self._tokenizer, prompt, text)
-                    keys.update(CacheKey(owner, prompt, chunk.text) for chunk in chunks)
+                    keys.update(self._cache.key(owner, prompt, chunk.text) for chunk in chunks)
         return self._cache.forget(keys)
 
     def forget_owner(self, owner: str) -> int:
@@ -254,56 +243,84 @@ class OnnxEmbedder:
         """What waits and what has run."""
         return self._scheduler.stats()
 
-    def _chunks(self, role: EmbedRole, text: str) -> Iterator[Chunk]:
-        return chunks_of(self._tokenizer, self._prompts[role], text)
+    def _chunks(self, role: EmbedRole, text: str, whole: _Whole | None = None) -> Iterator[Chunk]:
+        prepared = None if whole is None else whole.text
+        return chunks_of(self._tokenizer, self._prompts[role], text, prepared)
 
     def _surely_one_chunk(self, prompt: str, text: str) -> bool:
         """Whether a text fits the window by its length alone: no token is less than a byte."""
         length = len(prompt.encode()) + len(text) + _SPECIAL_TOKENS_MAX
         return text.isascii() and length <= self._tokenizer.max_tokens
 
-    def _known_whole(self, role: EmbedRole, text: str, owner: str) -> CachedVector | None:
-        """The cached vector of a text that is one chunk, found without the tokenizer.
+    def _whole(self, role: EmbedRole, text: str, owner: str) -> _Whole | None:
+        """What finds the cached vector of a text that is one chunk, without the tokenizer.
 
-        A key is only ever the text of one chunk, so a whole text found as a key is one.
+        A key is only ever made of the text of one chunk, so a whole text found by its key is one.
         """
         if len(text) > self._tokenizer.slice_chars:
             return None
         prepared = self._tokenizer.prepare("", text)
-        return self._cache.get(CacheKey(owner, self._prompts[role], prepared))
+        return _Whole(prepared, self._cache.key(owner, self._prompts[role], prepared))
 
-    def _row(
-        self, role: EmbedRole, chunk: Chunk, budget: CallBudget, owner: str
-    ) -> tuple[CachedVector, bool]:
-        """A chunk's vector, and whether it was computed by this call."""
-        (found,) = self._rows(role, [chunk], budget, owner)
-        return found
+    def _looked_up(
+        self, role: EmbedRole, chunk: Chunk, whole: _Whole | None, owner: str
+    ) -> tuple[CacheKey, CachedVector | None]:
+        """A chunk's key and its vector in memory. That of a whole text was looked for already."""
+        if whole is not None and whole.text == chunk.text:
+            return whole.key, None
+        key = self._cache.key(owner, self._prompts[role], chunk.text)
+        return key, self._cache.get(key)
 
-    def _rows(
-        self, role: EmbedRole, chunks: Sequence[Chunk], budget: CallBudget, owner: str
-    ) -> list[tuple[CachedVector, bool]]:
-        """Each chunk's vector, and whether this call computed it (of equal ones, the first)."""
-        keys = [CacheKey(owner, self._prompts[role], chunk.text) for chunk in chunks]
-        by_key = dict(zip(keys, chunks, strict=True))
-        known = {key: entry for key in by_key if (entry := self._cache.get(key)) is not None}
-        unknown = [(role, key) for key in by_key if key not in known]
+    def _first_windows(
+        self, role: EmbedRole, texts: Sequence[str], budget: CallBudget, owner: str
+    ) -> list[EmbeddedText]:
+        """As `embed_window` for each; what is not cached runs together."""
+        found: dict[CacheKey, CachedVector] = {}
+        wanted: dict[CacheKey, Chunk] = {}
+        windows: list[tuple[CacheKey, bool]] = []
+        for text in texts:
+            budget.check()
+            whole = self._whole(role, text, owner)
+            if whole is not None and (known := self._cache.get(whole.key)) is not None:
+                found[whole.key] = known
+                windows.append((whole.key, True))
+                continue
+            chunk = next(self._chunks(role, text, whole), None)
+            if chunk is None:
+                raise _nothing_to_embed()
+            key, known = self._looked_up(role, chunk, whole, owner)
+            if known is None:
+                wanted[key] = chunk
+            else:
+                found[key] = known
+            windows.append((key, chunk.last))
         fresh: set[CacheKey] = set()
+        if wanted:
+            found |= self._flown(role, wanted, budget, fresh)
+        answers: list[EmbeddedText] = []
+        for key, is_all in windows:
+            computed = int(key in fresh)
+            fresh.discard(key)  # of equal texts the first was computed
+            answers.append(_answer([found[key]], computed=computed, truncated=not is_all))
+        return answers
 
-        def compute(
-            wanted: Sequence[tuple[EmbedRole, CacheKey]],
-        ) -> list[CachedVector | EmbeddingFailedError]:
-            asked = {key: by_key[key] for _, key in wanted}
-            found = self._found_or_computed(role, asked, budget, fresh)
-            return [found[key] for key in asked]
+    def _flown(
+        self,
+        role: EmbedRole,
+        wanted: Mapping[CacheKey, Chunk],
+        budget: CallBudget,
+        fresh: set[CacheKey],
+    ) -> dict[CacheKey, CachedVector]:
+        """Vectors of chunks that are not in memory; those that this call computed are `fresh`."""
 
-        budget.check()
-        flown = self._flights.run_all(unknown, compute, budget)
-        known.update((key, entry) for (_, key), (entry, _) in zip(unknown, flown, strict=True))
-        rows: list[tuple[CachedVector, bool]] = []
-        for key in keys:
-            rows.append((known[key], key in fresh))
-            fresh.discard(key)
-        return rows
+        def compute(keys: Sequence[CacheKey]) -> list[CachedVector | EmbeddingFailedError]:
+            computed = self._found_or_computed(
+                role, {key: wanted[key] for key in keys}, budget, fresh
+            )
+            return [computed[key] for key in keys]
+
+        flown = self._flights[role].run_all(tuple(wanted), compute, budget)
+        return {key: entry for key, (entry, _) in zip(wanted, flown, strict=True)}
 
     def _found_or_computed(
         self,
@@ -422,10 +439,10 @@ def _self_test_failed(how: str) -> ModelUnavailableError:
 
 def _answer(rows: list[CachedVector], *, computed: int, truncated: bool) -> EmbeddedText:
     if len(rows) == 1:
-        vectors: FloatRows = rows[0].vector[np.newaxis]
-    else:
-        vectors = np.stack([row.vector for row in rows])
-        vectors.flags.writeable = False
+        (row,) = rows
+        return EmbeddedText(row.vector[np.newaxis], row.tokens, truncated, computed, 1 - computed)
+    vectors: FloatRows = np.stack([row.vector for row in rows])
+    vectors.flags.writeable = False
     tokens = sum(row.tokens for row in rows)
     return EmbeddedText(vectors, tokens, truncated, computed, len(rows) - computed)
 

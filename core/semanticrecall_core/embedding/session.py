@@ -7,6 +7,7 @@ spinning (measured on fp32: a second thread that does not spin gains nothing).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +33,8 @@ _POOLED_OUTPUTS = ("embedding", "sentence_embedding")
 _TOKEN_OUTPUTS = ("last_hidden_state", "token_embeddings")
 _KNOWN_INPUTS = frozenset(("input_ids", "attention_mask", "token_type_ids"))
 _LENGTH_MIN = 1e-12
+_ONES = np.ones((1, 512), dtype=np.int64)  # a lone text's mask and types are views of these
+_ZEROS = np.zeros_like(_ONES)
 
 
 def choose_device(asked: str, quantisation: Quantisation) -> Device:
@@ -120,7 +123,7 @@ class EncoderSession:
         if self._mask:
             feed["attention_mask"] = mask
         if self._types:
-            feed["token_type_ids"] = np.zeros_like(ids)
+            feed["token_type_ids"] = _filled(_ZEROS, ids)
         try:
             outputs = self._session.run([self._output], feed)
         except Exception as error:  # onnxruntime's exceptions have no common base
@@ -138,7 +141,7 @@ class EncoderSession:
             raise EmbeddingFailedError("the model gave token vectors of a wrong shape")
         if self._pooling == "cls":
             return output[:, 0]
-        is_token = True if mask.all() else mask.astype(bool)[:, :, np.newaxis]
+        is_token = True if len(mask) == 1 or mask.all() else mask.astype(bool)[:, :, np.newaxis]
         mean: FloatRows = output.mean(axis=1, dtype=np.float64, where=is_token).astype(np.float32)
         return mean
 
@@ -147,7 +150,7 @@ def _padded(texts: Sequence[IntColumn]) -> tuple[IntRows, IntRows]:
     """Token ids and mask, both int64, shape (texts, longest)."""
     if len(texts) == 1:
         ids = np.ascontiguousarray(texts[0], dtype=np.int64)[np.newaxis]
-        return ids, np.ones_like(ids)
+        return ids, _filled(_ONES, ids)
     longest = max(len(text) for text in texts)
     ids = np.zeros((len(texts), longest), dtype=np.int64)
     mask = np.zeros_like(ids)
@@ -157,15 +160,21 @@ def _padded(texts: Sequence[IntColumn]) -> tuple[IntRows, IntRows]:
     return ids, mask
 
 
+def _filled(constant: IntRows, ids: IntRows) -> IntRows:
+    """The constant's number in the shape of `ids`; not to be written to."""
+    row = constant[:, : ids.shape[1]]
+    return row if row.shape == ids.shape else np.full_like(ids, constant[0, 0])
+
+
 def _unit(row: FloatRows) -> FloatRows | EmbeddingFailedError:
     vector = row.astype(np.float64)
-    length = float(np.sqrt(vector @ vector))
-    if not np.isfinite(length):
+    length = math.sqrt(vector.dot(vector))
+    if not math.isfinite(length):
         return EmbeddingFailedError("the model gave a vector that is not finite")
     if length < _LENGTH_MIN:
         return EmbeddingFailedError("the model gave a vector of zeros")
     unit: FloatRows = (vector / length).astype(np.float32)
-    unit.flags.writeable = False
+    unit.setflags(write=False)
     return unit
 
 

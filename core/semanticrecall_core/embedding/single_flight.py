@@ -17,8 +17,12 @@ CANCEL_POLL_SECONDS = 0.02
 
 
 class _Flight(Generic[V]):
+    """A computation that goes on. `ended` is made by the first who waits: hardly anyone does."""
+
+    __slots__ = ("ended", "error", "values")
+
     def __init__(self) -> None:
-        self.ended = threading.Event()
+        self.ended: threading.Event | None = None
         self.values: list[V] = []
         self.error: EmbeddingFailedError | None = None
 
@@ -69,26 +73,32 @@ class SingleFlight(Generic[K, V]):
         while len(found) < len(keys):
             budget.check()
             own: dict[K, _Flight[V]] = {}
-            others: dict[K, _Flight[V]] = {}
+            others: dict[K, tuple[_Flight[V], threading.Event]] = {}
             with self._lock:
                 for key in keys:
                     if key in found:
                         continue
-                    if (flight := self._flights.get(key)) is not None:
-                        others[key] = flight
-                    else:
-                        own[key] = self._flights[key] = _Flight[V]()
+                    flight = self._flights.get(key)
+                    if flight is None:
+                        # Not `_Flight[V]()`, which costs as much as all the rest.
+                        own[key] = self._flights[key] = _Flight()
+                        continue
+                    if flight.ended is None:
+                        flight.ended = threading.Event()
+                    others[key] = flight, flight.ended
             if own:
                 self._fly(own, compute)
-            for key, flight in (own | others).items():
-                while not flight.ended.wait(min(CANCEL_POLL_SECONDS, budget.remaining())):
-                    budget.check()
-                if flight.error is not None and key in own:
+            for key, flight in own.items():
+                if flight.error is not None:
                     raise flight.error
+                found[key] = flight.values[0], True
+            for key, (flight, ended) in others.items():
+                while not ended.wait(min(CANCEL_POLL_SECONDS, budget.remaining())):
+                    budget.check()
                 if flight.error is not None:
                     raise EmbeddingFailedError(flight.error.message, reason=flight.error.reason)
                 if flight.values:
-                    found[key] = flight.values[0], key in own
+                    found[key] = flight.values[0], False
         return [found[key] for key in keys]
 
     def _fly(
@@ -107,5 +117,7 @@ class SingleFlight(Generic[K, V]):
             with self._lock:
                 for key in own:
                     del self._flights[key]
+            # Nobody can begin to wait for them any more.
             for flight in own.values():
-                flight.ended.set()
+                if flight.ended is not None:
+                    flight.ended.set()

@@ -11,7 +11,6 @@ import os
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,19 +36,55 @@ _REPLACEMENT = "\ufffd"
 _HANGUL_JAMO = range(0x1160, 0x1200)
 
 
-@dataclass(frozen=True, slots=True)
 class Tokens:
     """One encoded text.
 
     Attributes:
         ids: int64, shape (n,), special tokens included.
-        spans: for each token of the text itself, in order, the half-open range of its characters.
-        words: for each of them, the position of the word it belongs to.
     """
 
-    ids: IntColumn
-    spans: list[tuple[int, int]]
-    words: list[int]
+    __slots__ = ("_columns", "_encoding", "_start", "ids")
+
+    def __init__(self, encoding: Any, start: int) -> None:
+        """`encoding`: the library's; the text begins at this character of what was encoded."""
+        self.ids: IntColumn = np.array(encoding.ids, dtype=np.int64)
+        self._encoding = encoding
+        self._start = start
+        self._columns: tuple[list[tuple[int, int]], list[int]] | None = None
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """For each token of the text itself, in order, the half-open range of its characters."""
+        return self._of_text()[0]
+
+    @property
+    def words(self) -> list[int]:
+        """For each of the `spans`, the position of the word it belongs to."""
+        return self._of_text()[1]
+
+    def reaches_beyond(self, position: int) -> bool:
+        """Whether one of the `spans` ends after this character, 0 or more.
+
+        All that is asked of most texts, for which the first token tells: so the rest is not read.
+        """
+        limit = self._start + position
+        columns = zip(self._encoding.offsets, self._encoding.special_tokens_mask, strict=True)
+        return any(end > limit and not special for (_, end), special in columns)
+
+    def _of_text(self) -> tuple[list[tuple[int, int]], list[int]]:
+        if self._columns is None:
+            encoding, start = self._encoding, self._start
+            spans: list[tuple[int, int]] = []
+            words: list[int] = []
+            columns = zip(
+                encoding.offsets, encoding.special_tokens_mask, encoding.word_ids, strict=True
+            )
+            for (begin, end), special, word in columns:
+                if not special and end > start:
+                    spans.append((max(0, begin - start), end - start))
+                    words.append(-1 if word is None else word)
+            self._columns = spans, words
+        return self._columns
 
 
 class TextTokenizer:
@@ -116,17 +151,7 @@ class TextTokenizer:
         except BaseException as error:  # it may quote the text
             failure = EmbeddingFailedError("the tokenizer fails on this text")
             raise named_error(error, failure) from None
-        start = len(prompt)
-        spans: list[tuple[int, int]] = []
-        words: list[int] = []
-        columns = zip(
-            encoding.offsets, encoding.special_tokens_mask, encoding.word_ids, strict=True
-        )
-        for (begin, end), special, word in columns:
-            if not special and end > start:
-                spans.append((max(0, begin - start), end - start))
-                words.append(-1 if word is None else word)
-        return Tokens(np.array(encoding.ids, dtype=np.int64), spans, words)
+        return Tokens(encoding, len(prompt))
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each prepared text, special tokens left out. The interpreter's lock is free.

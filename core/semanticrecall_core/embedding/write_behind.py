@@ -149,6 +149,7 @@ class WriteBehind:
                 if self._write_is_due:
                     self._write(with_uses=time.monotonic() - self._uses_written > _USES_PERIOD_S)
                 self._checkpoint_if_wanted()
+                self._file.learn_names()
             except Exception as error:
                 # A bug here must cost no more than the entries in hand.
                 _log.error("embedding.cache_write_raised", error_type=type(error).__name__)
