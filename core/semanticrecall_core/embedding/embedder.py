@@ -191,8 +191,8 @@ class OnnxEmbedder:
         computed = 0
         for chunk in self._chunks(role, text, whole):
             budget.check()
-            key, entry = self._looked_up(role, chunk, whole, owner)
-            if entry is None:
+            key = self._key(role, chunk, whole, owner)
+            if (entry := self._in_memory(key, whole)) is None:
                 fresh: set[CacheKey] = set()
                 entry = self._flown(role, {key: chunk}, budget, fresh)[key]
                 computed += len(fresh)
@@ -262,14 +262,14 @@ class OnnxEmbedder:
         prepared = self._tokenizer.prepare("", text)
         return _Whole(prepared, self._cache.key(owner, self._prompts[role], prepared))
 
-    def _looked_up(
-        self, role: EmbedRole, chunk: Chunk, whole: _Whole | None, owner: str
-    ) -> tuple[CacheKey, CachedVector | None]:
-        """A chunk's key and its vector in memory. That of a whole text was looked for already."""
+    def _key(self, role: EmbedRole, chunk: Chunk, whole: _Whole | None, owner: str) -> CacheKey:
         if whole is not None and whole.text == chunk.text:
-            return whole.key, None
-        key = self._cache.key(owner, self._prompts[role], chunk.text)
-        return key, self._cache.get(key)
+            return whole.key
+        return self._cache.key(owner, self._prompts[role], chunk.text)
+
+    def _in_memory(self, key: CacheKey, whole: _Whole | None) -> CachedVector | None:
+        """A chunk's vector. That of a whole text was looked for already."""
+        return None if whole is not None and key is whole.key else self._cache.get(key)
 
     def _first_windows(
         self, role: EmbedRole, texts: Sequence[str], budget: CallBudget, owner: str
@@ -288,12 +288,14 @@ class OnnxEmbedder:
             chunk = next(self._chunks(role, text, whole), None)
             if chunk is None:
                 raise _nothing_to_embed()
-            key, known = self._looked_up(role, chunk, whole, owner)
-            if known is None:
+            key = self._key(role, chunk, whole, owner)
+            windows.append((key, chunk.last))
+            if key in wanted or key in found:
+                continue
+            if (known := self._in_memory(key, whole)) is None:
                 wanted[key] = chunk
             else:
                 found[key] = known
-            windows.append((key, chunk.last))
         fresh: set[CacheKey] = set()
         if wanted:
             found |= self._flown(role, wanted, budget, fresh)
