@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from semanticrecall_core.lexical.analysis import Analyser, Language, query_terms
+from semanticrecall_core.lexical.analysis import Analyser, Language, query_tokens
 from semanticrecall_core.lexical.analysis_stems import stem
 from support.analysed_blobs import read_blob
 
@@ -89,7 +89,7 @@ def right_by_terms(labelled: LabelledSet) -> list[bool]:
     lengths = {i: blob.length for i, blob in blobs.items()}
     return [
         alone_at_the_top(
-            documents, lengths, [token.terms for token in query_terms(text, languages).tokens]
+            documents, lengths, [token.terms for token in query_tokens(text, languages)]
         )
         == wanted
         for text, wanted in labelled.queries
@@ -173,7 +173,7 @@ def test_a_message_taken_for_another_language_is_still_found() -> None:
     """Nothing tells that it is German, so it is stemmed as English is."""
     blob = read_blob(ANALYSER.analyse("Hunde bellen", ""))
     assert blob.language == Language.ENGLISH
-    (hund,) = query_terms("Hund", {Language.ENGLISH, Language.GERMAN}).tokens
+    (hund,) = query_tokens("Hund", {Language.ENGLISH, Language.GERMAN})
     assert blob.counts.keys() & set(hund.terms)
 
 

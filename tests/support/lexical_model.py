@@ -13,7 +13,8 @@ from semanticrecall_core.lexical.analysis import (
     Analyser,
     QueryToken,
     date_terms,
-    query_terms,
+    query_tokens,
+    query_words,
     unpack,
 )
 from semanticrecall_core.lexical.scoring import Scoring
@@ -142,10 +143,10 @@ class Corpus:
 
     def words(self, text: str) -> tuple[tuple[QueryToken, ...], frozenset[int]]:
         """What a query looks for, and the terms that name authors."""
-        terms = query_terms(text, {document.language for document in self.documents.values()})
+        tokens = query_tokens(text, {document.language for document in self.documents.values()})
         known = frozenset(term for d in self.documents.values() for term in d.author)
-        names = terms.author_terms & known
-        return terms.tokens, names
+        names = {name for word in query_words(text) for name in word.names}
+        return tokens, known & names
 
     def is_allowed(self, seq: int, query: LexicalQuery) -> bool:
         """Whether a message meets every condition."""

@@ -37,7 +37,6 @@ from .analysis_stems import (
 from .analysis_words import (
     RUN_CHARS_CACHED_MAX,
     RUNS_CACHED,
-    UNSPACED,
     Part,
     month_gram,
     normal,
@@ -50,11 +49,12 @@ __all__ = [
     "AnalysedColumns",
     "Analyser",
     "Language",
-    "QueryTerms",
     "QueryToken",
     "QueryWord",
     "date_terms",
-    "query_terms",
+    "query_places",
+    "query_tokens",
+    "query_words",
     "unpack",
 ]
 
@@ -65,6 +65,7 @@ QUERY_CHARS_MAX = 8_192
 QUERY_WORDS_MAX = 1_024
 QUERY_CHARS_CACHED_MAX = 512
 QUERIES_CACHED = 128
+LANGUAGES_CACHED = 64
 _LATIN = re.compile("[A-Za-z\u00aa-\u036f\u1e00-\u1eff]")
 _ISO_DATE = re.compile(r"\d{4}-(0?[1-9]|1[0-2])-\d{1,2}")
 # A mark before white space or the end, with a few others between: not the one inside an address.
@@ -78,14 +79,11 @@ class QueryToken:
     Attributes:
         terms: alternatives, ascending: its stems in the languages asked for, and what else means
             the same.
-        names: what the word is as a part of an author's name; may be empty. A token that names an
-            author of the partition has one of that author's terms here.
         is_function: whether it is a function word of one of the languages.
         is_exact: whether it is a number or a code. What stands beside it says nothing about it.
     """
 
     terms: tuple[int, ...]
-    names: tuple[int, ...]
     is_function: bool = False
     is_exact: bool = False
 
@@ -93,31 +91,15 @@ class QueryToken:
 class QueryWord(NamedTuple):
     """Where a word stands in the query as it was given: text[start:end].
 
+    The place has the word's 's with it.
+
     Attributes:
-        names, terms: as in `QueryToken`. The place has the word's 's with it.
-        is_capitalised: whether it begins with a capital letter.
+        names: what the word is as a part of an author's name, in its possible forms.
     """
 
     start: int
     end: int
     names: tuple[int, ...]
-    terms: tuple[int, ...]
-    is_capitalised: bool
-
-
-@dataclass(frozen=True, slots=True)
-class QueryTerms:
-    """What a query looks for.
-
-    Attributes:
-        tokens: each once, in order; QUERY_TOKENS_MAX at most.
-        author_terms: everything in it that could be a part of an author's name.
-        words: where its words stand, to take names out of its text; QUERY_WORDS_MAX at most.
-    """
-
-    tokens: tuple[QueryToken, ...]
-    author_terms: frozenset[int]
-    words: tuple[QueryWord, ...]
 
 
 class Analyser:
@@ -173,81 +155,97 @@ _cached_terms = lru_cache(RUNS_CACHED)(_terms)
 _term_of_gram = lru_cache(RUNS_CACHED)(term_of)
 
 
-def query_terms(text: str, languages: Iterable[int]) -> QueryTerms:
-    """What a query looks for in a partition.
+def query_tokens(text: str, languages: Iterable[int]) -> tuple[QueryToken, ...]:
+    """The words that a query looks for in a partition, each once, in order.
+
+    QUERY_TOKENS_MAX at most.
 
     Args:
         text: the first QUERY_CHARS_MAX characters count.
         languages: every `Language` that messages of the partition are in (`AnalysedColumns`).
     """
-    known = tuple(sorted({Language(code) for code in languages} - {Language.NONE})) or (ASSUMED,)
-    # A recall reads a query more than once.
-    if len(text) <= QUERY_CHARS_CACHED_MAX:
-        return _cached_query_terms(text, known)
-    return _query_terms(text[:QUERY_CHARS_MAX], known)
-
-
-def _query_terms(text: str, known: tuple[Language, ...]) -> QueryTerms:
+    known = _known(frozenset(languages))
     tokens: dict[tuple[int, ...], QueryToken] = {}
-    for part in _query_parts(text):
-        token = _query_token(part, known)
-        tokens.setdefault(token.terms, token)
+    for some in _all_tokens(text[:QUERY_CHARS_MAX], known):
+        for token in some:
+            tokens.setdefault(token.terms, token)
         if len(tokens) >= QUERY_TOKENS_MAX:
             break
-    words = tuple(islice(_query_words(text, known), QUERY_WORDS_MAX))
-    return QueryTerms(
-        tokens=tuple(tokens.values()),
-        author_terms=frozenset(name for word in words for name in word.names),
-        words=words,
+    return tuple(islice(tokens.values(), QUERY_TOKENS_MAX))
+
+
+def query_words(text: str) -> tuple[QueryWord, ...]:
+    """Where the words of a query stand, to take names out of its text.
+
+    QUERY_WORDS_MAX at most; the first QUERY_CHARS_MAX characters count.
+    """
+    # A recall in a partition with authors reads them more than once.
+    is_short = len(text) <= QUERY_CHARS_CACHED_MAX
+    return (_cached_query_words if is_short else _query_words)(text)
+
+
+def query_places(text: str) -> Iterator[tuple[int, int]]:
+    """Only the places of `query_words`."""
+    for start, end, _ in islice(places_of_names(text[:QUERY_CHARS_MAX]), QUERY_WORDS_MAX):
+        yield start, end
+
+
+def _query_words(text: str) -> tuple[QueryWord, ...]:
+    places = islice(places_of_names(text[:QUERY_CHARS_MAX]), QUERY_WORDS_MAX)
+    return tuple([QueryWord(start, end, name_terms(word)) for start, end, word in places])
+
+
+_cached_query_words = lru_cache(QUERIES_CACHED)(_query_words)
+
+
+@lru_cache(LANGUAGES_CACHED)
+def _known(languages: frozenset[int]) -> tuple[Language, ...]:
+    """The languages that a query is read in."""
+    return tuple(sorted({Language(code) for code in languages} - {Language.NONE})) or (ASSUMED,)
+
+
+def _all_tokens(text: str, known: tuple[Language, ...]) -> Iterator[tuple[QueryToken, ...]]:
+    # NFKC makes up to 18 characters of one.
+    runs, grams, _ = split(normal(text)[:QUERY_CHARS_MAX])
+    for run in runs:
+        is_short = len(run) <= RUN_CHARS_CACHED_MAX
+        yield (_cached_run_tokens if is_short else _run_tokens)(run, known)
+    for gram in grams:
+        yield (_cached_gram_token(gram),)
+
+
+def _run_tokens(run: str, known: tuple[Language, ...]) -> tuple[QueryToken, ...]:
+    parts = parts_of(run)
+    if run[0].isdecimal() and (date := _ISO_DATE.fullmatch(run)) is not None:
+        parts = (*parts, Part(month_gram(int(date.group(1))), False, 0))
+    return tuple(
+        [_token(part.text, known) if part.is_word else _gram_token(part.text) for part in parts]
     )
 
 
-_cached_query_terms = lru_cache(QUERIES_CACHED)(_query_terms)
+_cached_run_tokens = lru_cache(RUNS_CACHED)(_run_tokens)
 
 
-def _query_parts(text: str) -> Iterator[Part]:
-    # NFKC makes up to 18 characters of one.
-    runs, grams, _ = split(normal(text)[:QUERY_CHARS_MAX])
-    for run in dict.fromkeys(runs):
-        yield from parts_of(run)
-        if run[0].isdecimal() and (date := _ISO_DATE.fullmatch(run)) is not None:
-            yield Part(month_gram(int(date.group(1))), False, 0)
-    for gram in dict.fromkeys(grams):
-        yield Part(gram, False, 0)
-
-
-def _query_words(text: str, languages: tuple[Language, ...]) -> Iterator[QueryWord]:
-    for start, end, word in places_of_names(text):
-        is_word = word.isascii() or UNSPACED.match(word) is None
-        token = _query_token(Part(word, is_word, 1), languages)
-        yield QueryWord(start, end, token.names, token.terms, text[start].isupper())
-
-
-def _query_token(part: Part, languages: tuple[Language, ...]) -> QueryToken:
-    if len(part.text) <= RUN_CHARS_CACHED_MAX:
-        return _cached_token(part, languages)
-    return _token(part, languages)
-
-
-def _token(part: Part, languages: tuple[Language, ...]) -> QueryToken:
-    if not part.is_word:
-        month = month_of(part.text, Language.NONE)
-        months = set() if month is None else {month_term(month)}
-        term = term_of(without_accents(part.text))
-        names = (term,) if UNSPACED.match(part.text) else ()
-        is_exact = any(character.isdecimal() for character in part.text)
-        return QueryToken(tuple(sorted({term} | months)), names, is_exact=is_exact)
+def _token(word: str, languages: tuple[Language, ...]) -> QueryToken:
+    """Of a word, in every language."""
     terms: set[int] = set()
-    for language in languages if is_latin(part.text) else (Language.NONE,):
-        for stemmed in stems(part.text, language):
+    for language in languages if is_latin(word) else (Language.NONE,):
+        for stemmed in stems(word, language):
             terms.add(term_of(stemmed))
             if language in COMPOUNDING and len(stemmed) >= INNER_CHARS_MIN:
                 terms.add(term_of(inner_word(stemmed)))
             month = month_of(stemmed, language)
             if month is not None:
                 terms.add(month_term(month))
-    is_function = is_function_word_in(part.text, languages)
-    return QueryToken(tuple(sorted(terms)), name_terms(part.text), is_function)
+    return QueryToken(tuple(sorted(terms)), is_function_word_in(word, languages))
 
 
-_cached_token = lru_cache(RUNS_CACHED)(_token)
+def _gram_token(text: str) -> QueryToken:
+    """Of what is taken as it is."""
+    month = month_of(text, Language.NONE)
+    months = set() if month is None else {month_term(month)}
+    is_exact = any(character.isdecimal() for character in text)
+    return QueryToken(tuple(sorted({term_of(without_accents(text))} | months)), is_exact=is_exact)
+
+
+_cached_gram_token = lru_cache(RUNS_CACHED)(_gram_token)

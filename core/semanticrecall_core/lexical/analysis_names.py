@@ -13,10 +13,12 @@ from functools import lru_cache
 from .analysis_format import AUTHOR_TERMS_MAX, term_of
 from .analysis_languages import Language, is_function_word
 from .analysis_stems import is_latin, stem, without_accents, without_ending
-from .analysis_words import NAME, NAME_ASCII, UNSPACED, normal
+from .analysis_words import NAME, NAME_ASCII, RUN_CHARS_CACHED_MAX, UNSPACED, normal
 
 AUTHOR_CHARS_MAX = 256
 AUTHORS_CACHED = 4_096
+# Words of queries, as parts of names.
+WORDS_CACHED = 4_096
 # Lengths of the stretches that could be a name.
 _STRETCHES = (2, 3, 4)
 
@@ -51,20 +53,6 @@ def _stretches_of_author(name: str) -> Iterator[str]:
         yield name[1:]
 
 
-def name_terms(word: str) -> tuple[int, ...]:
-    """What a word of a query is as a part of a name, in its possible forms.
-
-    Args:
-        word: `normal`, case-folded, no script without spaces.
-    """
-    forms = [_form(word)]
-    if "'" in word:
-        # d'Anna; Ayşe'nin.
-        before, _, behind = word.partition("'")
-        forms += [_form(part) for part in (before, behind) if len(part) > 2]
-    return tuple(dict.fromkeys(term_of(form) for form in forms if form))
-
-
 def _form(word: str) -> str:
     if is_latin(word):
         return without_accents(without_ending(word))
@@ -73,7 +61,13 @@ def _form(word: str) -> str:
 
 def places_of_names(text: str) -> Iterator[tuple[int, int, str]]:
     """What could be a name in a text as it was given: start, end, normal form."""
-    for found in (NAME_ASCII if text.isascii() else NAME).finditer(text):
+    if text.isascii():  # nearly all are
+        for found in NAME_ASCII.finditer(text):
+            word = found.group()
+            if not word.isdecimal():
+                yield *found.span(), word.casefold()
+        return
+    for found in NAME.finditer(text):
         start, word = found.start(), found.group()
         if word.isascii():
             if not word.isdecimal():
@@ -89,3 +83,26 @@ def places_of_names(text: str) -> Iterator[tuple[int, int, str]]:
         for size in _STRETCHES:
             for i in range(len(word) - size + 1):
                 yield start + i, start + i + size, normal(word[i : i + size])
+
+
+def name_terms(word: str) -> tuple[int, ...]:
+    """What a word of a query is as a part of a name, in its possible forms.
+
+    Args:
+        word: as `places_of_names` gives it.
+    """
+    return (_cached_names if len(word) <= RUN_CHARS_CACHED_MAX else _names)(word)
+
+
+def _names(word: str) -> tuple[int, ...]:
+    if not word.isascii() and UNSPACED.match(word):
+        return (term_of(without_accents(word)),)
+    forms = [_form(word)]
+    if "'" in word:
+        # d'Anna; Ayşe'nin.
+        before, _, behind = word.partition("'")
+        forms += [_form(part) for part in (before, behind) if len(part) > 2]
+    return tuple(dict.fromkeys(term_of(form) for form in forms if form))
+
+
+_cached_names = lru_cache(WORDS_CACHED)(_names)

@@ -11,7 +11,7 @@ from semanticrecall_core.partitions.conditions import allowed_rows, has_conditio
 from semanticrecall_core.types.errors import InvalidArgumentError
 from semanticrecall_core.types.lexical import LexicalMatch, LexicalQuery
 
-from .analysis import query_terms
+from .analysis import query_tokens, query_words
 from .scoring import Scored, Scoring, scored
 from .thread_order import DEAD_PLACE
 
@@ -70,22 +70,27 @@ class ScoredView:
         if allowed is not None:
             has_any = has_any & allowed
         if allowed is None and query.top_k == self._top_k:
-            candidates = self._best
+            best = self._best
         else:
-            candidates = _best(view, self._phrasings, allowed, query.top_k)
-        if query.also_seqs is not None and len(query.also_seqs):
-            also = [part.places[part.rows_of(query.also_seqs)] for part in view.parts]
-            wanted = np.concatenate([candidates, *also])
-            candidates = wanted if allowed is None else wanted[allowed[wanted]]
-        return _rows(view, candidates, self._phrasings, int(np.count_nonzero(has_any)))
+            best = _best(view, self._phrasings, allowed, query.top_k)
+        wanted = np.zeros(view.end, np.bool_)
+        wanted[best] = True
+        if query.also_seqs is not None:
+            for part in view.parts:
+                wanted[part.places[part.rows_of(query.also_seqs)]] = True
+            if allowed is not None:
+                wanted &= allowed
+        return _rows(view, wanted, self._phrasings, int(np.count_nonzero(has_any)))
 
 
 def _phrasing(view: View, text: str, scoring: Scoring, tuning: Tuning) -> _Phrasing:
-    terms = query_terms(text, view.languages)
-    numbers = {number for term in terms.author_terms for number in view.authors.get(term, ())}
+    authors: set[int] = set()
+    if view.authors:
+        names = [name for word in query_words(text) for name in word.names]
+        authors.update(*[view.authors[name] for name in names if name in view.authors])
     return _Phrasing(
-        scored(view, terms.tokens, scoring, tuning),
-        np.array(sorted(numbers), np.int32),
+        scored(view, query_tokens(text, view.languages), scoring, tuning),
+        np.array(sorted(authors), np.int32),
     )
 
 
@@ -133,44 +138,58 @@ def _largest(worth: FloatColumn, wanted: BoolMask, top_k: int) -> NDArray[np.int
 
     A sample says first which are too small to be among them.
     """
-    sample = worth[::_SAMPLE_STEP][wanted[::_SAMPLE_STEP]]
     rank = 2 * top_k // _SAMPLE_STEP + 4
     at: NDArray[np.intp] | None = None
-    if len(sample) > 4 * rank:
-        bound = np.partition(sample, len(sample) - rank)[len(sample) - rank]
-        at = np.flatnonzero((worth >= bound) & wanted)
+    if len(worth) > 4 * rank * _SAMPLE_STEP:
+        sample = worth[::_SAMPLE_STEP][wanted[::_SAMPLE_STEP]]
+        if len(sample) > 4 * rank:
+            bound = _nth_largest(sample, rank)
+            (at,) = ((worth >= bound) & wanted).nonzero()
     if at is None or len(at) < top_k:
-        at = np.flatnonzero(wanted)
+        (at,) = wanted.nonzero()
     if len(at) <= top_k:
         return at
     values = worth[at]
-    border = np.partition(values, len(values) - top_k)[len(values) - top_k]
-    largest: NDArray[np.intp] = at[values >= border]
+    largest: NDArray[np.intp] = at[values >= _nth_largest(values, top_k)]
     return largest
 
 
-def _rows(
-    view: View, candidates: PlaceColumn, phrasings: list[_Phrasing], matched: int
-) -> LexicalMatch:
-    """The answer with these candidates and the questions before them, by seq."""
-    places, is_candidate = _with_questions(view, _ascending(candidates))
+def _nth_largest(values: FloatColumn, n: int) -> np.float32:
+    ordered = values.copy()
+    ordered.partition(len(values) - n)
+    nth: np.float32 = ordered[len(values) - n]
+    return nth
+
+
+def _rows(view: View, wanted: BoolMask, phrasings: list[_Phrasing], matched: int) -> LexicalMatch:
+    """The answer with the candidates wanted, by place, and the questions before them; by seq."""
+    places, is_candidate = _with_questions(view, wanted)
     seqs, revisions, times_ns, asks, authors = view.columns_at(
         places, "seqs", "revisions", "times_ns", "asks", "authors"
     )
-    order = np.argsort(seqs)
-    scores = [phrasing.scored for phrasing in phrasings]
-    contexts = [one.context[places[order]] for one in scores]
+    order = seqs.argsort()
+    by_seq, authors = places[order], authors[order]
+    shape = len(phrasings), len(places)
+    own, context, worth = (np.empty(shape, np.float32) for _ in range(3))
+    names_author = np.zeros(shape, np.float32)
+    for i, phrasing in enumerate(phrasings):
+        one = phrasing.scored
+        own[i] = one.own(places)[order]
+        context[i] = one.context[by_seq]
+        worth[i] = one.worth(context[i])
+        if len(phrasing.authors):
+            names_author[i] = np.isin(authors, phrasing.authors)
     return LexicalMatch(
-        seqs=seqs[order].astype(np.int64),
-        revisions=revisions[order].astype(np.int64),
+        seqs=seqs[order].astype(np.int64, copy=False),
+        revisions=revisions[order].astype(np.int64, copy=False),
         times_ns=times_ns[order],
         is_candidate=is_candidate[order],
-        own=np.stack([one.own(places)[order] for one in scores]),
-        context=np.stack(contexts),
-        worth=np.stack([one.worth(some) for one, some in zip(scores, contexts, strict=True)]),
-        worth_mean=np.array([one.mean for one in scores], np.float32),
-        context_std=np.array([one.std for one in scores], np.float32),
-        names_author=np.stack([_named(authors[order], one.authors) for one in phrasings]),
+        own=own,
+        context=context,
+        worth=worth,
+        worth_mean=np.array([phrasing.scored.mean for phrasing in phrasings], np.float32),
+        context_std=np.array([phrasing.scored.std for phrasing in phrasings], np.float32),
+        names_author=names_author,
         asks=asks[order],
         before=_before(places, order),
         matched=matched,
@@ -178,37 +197,20 @@ def _rows(
     )
 
 
-def _with_questions(view: View, candidates: PlaceColumn) -> tuple[PlaceColumn, BoolMask]:
-    """Candidates (ascending) and messages that ask something right before one, ascending.
+def _with_questions(view: View, wanted: BoolMask) -> tuple[PlaceColumn, BoolMask]:
+    """The places wanted and those of messages that ask something right before one, ascending.
 
-    Also which of them are candidates.
+    Also which of them are wanted; `wanted` has the others too afterwards.
     """
-    new = np.ones(len(candidates), np.bool_)  # not right behind another candidate
-    np.not_equal(candidates[1:] - 1, candidates[:-1], out=new[1:])
-    before = candidates[new] - 1
-    before = before[view.frame().here[before]]
-    (asks,) = view.columns_at(before, "asks")
-    questions = before[asks]
-    if not len(questions):
-        return candidates, np.ones(len(candidates), np.bool_)
-    places = np.sort(np.concatenate([candidates, questions]))
-    is_candidate = np.ones(len(places), np.bool_)
-    is_candidate[np.searchsorted(places, questions)] = False
+    (places,) = wanted.nonzero()
+    before = places - 1
+    questions = before[view.frame().asks[before] & ~wanted[before]]
+    is_candidate = np.ones(len(places) + len(questions), np.bool_)
+    if len(questions):
+        wanted[questions] = True
+        (places,) = wanted.nonzero()
+        is_candidate[places.searchsorted(questions)] = False
     return places, is_candidate
-
-
-def _ascending(places: PlaceColumn) -> PlaceColumn:
-    """Each place once; for as few as these quicker than `np.unique`."""
-    ordered = np.sort(places)
-    firsts = np.ones(len(ordered), np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=firsts[1:])
-    return ordered[firsts]
-
-
-def _named(authors: NDArray[np.int32], named: NDArray[np.int32]) -> FloatColumn:
-    if not len(named):
-        return np.zeros(len(authors), np.float32)
-    return np.isin(authors, named).astype(np.float32)
 
 
 def _before(places: PlaceColumn, order: NDArray[np.intp]) -> NDArray[np.int32]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from .analysis import query_terms
+from .analysis import query_places, query_tokens, query_words
 from .analysis_format import term_of
-from .scoring import has_in_many
+from .word_postings import in_many
 
 if TYPE_CHECKING:
-    from .analysis import QueryWord
     from .partition import View
 
 ROLE_NAMES = frozenset(
@@ -34,40 +34,40 @@ COMMON_MIN = 8
 
 def names_in(view: View, text: str) -> tuple[str, ...]:
     """As `LexicalIndex.names_in`."""
-    words = query_terms(text, view.languages).words
     if view.authors.keys() <= ROLE_NAMES:
-        out = [] if view.has_capital_nouns else _common_names(view, text, words)
+        out = [] if view.has_capital_nouns else _common_names(view, text)
     else:
-        out = [word for word in words if _is_author(view, word)]
+        words, authors = query_words(text), view.authors
+        people = {name for word in words for name in word.names if name in authors} - ROLE_NAMES
+        out = [(word.start, word.end) for word in words if not people.isdisjoint(word.names)]
     if not out:
         return ()
-    left, end = [], 0
-    for word in out:  # stretches of a script without spaces overlap
-        left.append(text[end : max(word.start, end)])
-        end = max(word.end, end)
-    if not any(character.isalnum() for character in "".join([*left, text[end:]])):
+    left, last = [], 0
+    for start, end in out:  # stretches of a script without spaces overlap
+        left.append(text[last : max(start, last)])
+        last = max(end, last)
+    if not any(map(str.isalnum, "".join([*left, text[last:]]))):
         return ()
-    spelled = (_POSSESSIVE.sub("", text[word.start : word.end]) for word in out)
+    spelled = [_POSSESSIVE.sub("", text[start:end]) for start, end in out]
     # A name of marks alone has no vector.
     names = dict.fromkeys(name for name in spelled if any(map(str.isalnum, name)))
     return tuple(names)[:NAMES_MAX]
 
 
-def _is_author(view: View, word: QueryWord) -> bool:
-    return any(term in view.authors and term not in ROLE_NAMES for term in word.names)
-
-
-def _common_names(view: View, text: str, words: tuple[QueryWord, ...]) -> list[QueryWord]:
-    """Words with a capital, the first one apart, that many messages have."""
-    out: list[QueryWord] = []
-    enough = max(COMMON_MIN, math.ceil(COMMON_SHARE * view.searchable))
+def _common_names(view: View, text: str) -> list[tuple[int, int]]:
+    """Words with a capital, the first one apart, that many messages have: where they stand."""
     if view.searchable < COMMON_MIN:
-        return out
-    for word in words[1:]:
-        spelled = text[word.start : word.end]
-        if not spelled[:1].isupper() or _FIRST_PERSON.match(spelled):
-            continue
-        tokens = query_terms(spelled, view.languages).tokens
-        if tokens and all(has_in_many(view, token.terms, enough) for token in tokens):
-            out.append(word)
-    return out
+        return []
+    capitalised = [
+        (start, end, query_tokens(text[start:end], view.languages))
+        for start, end in islice(query_places(text), 1, None)
+        if text[start].isupper() and not _FIRST_PERSON.match(text, start, end)
+    ]
+    enough = max(COMMON_MIN, math.ceil(COMMON_SHARE * view.searchable))
+    looked_up = {token.terms for _, _, tokens in capitalised for token in tokens}
+    common = in_many(view, tuple(looked_up), enough)
+    return [
+        (start, end)
+        for start, end, tokens in capitalised
+        if tokens and common.issuperset([token.terms for token in tokens])
+    ]

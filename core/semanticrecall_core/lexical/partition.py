@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 PARTITION_OVERHEAD_BYTES = 8192
 """Python objects of a partition, rounded up."""
-_FRAME_BYTES_PER_PLACE = 1 + 4 + 4 + 4
+_FRAME_BYTES_PER_PLACE = 1 + 1 + 4 + 4 + 4
 """What `Frame` keeps for each place, the norms included."""
 
 
@@ -79,24 +79,28 @@ class Frame:
     Attributes:
         row_at: shape (places,), int32. The view's row at each place, -1 where nobody is.
         here: shape (places,), bool. Whether somebody is there.
+        asks: shape (places,), bool. Whether the message there asks a question.
         lengths: shape (places,), float32. Words of the message there, 0 where nobody is.
         firsts: the view's row that each part starts with, and the number of all.
         mean_length: of all messages; 1 if they have no words.
         norms: what `scoring` makes of the lengths, by its constants.
     """
 
-    __slots__ = ("firsts", "here", "lengths", "mean_length", "norms", "row_at")
+    __slots__ = ("asks", "firsts", "here", "lengths", "mean_length", "norms", "row_at")
 
     def __init__(self, parts: tuple[Part, ...], end: int) -> None:
         """Where everyone of these parts stands."""
         sizes = [len(part.columns) for part in parts]
         self.firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self.row_at = np.full(end, -1, np.int32)
+        self.asks = np.zeros(end, np.bool_)
         self.lengths = np.zeros(end, np.float32)
         for first, part in zip(self.firsts.tolist(), parts, strict=False):
             self.row_at[part.places] = np.arange(first, first + len(part.places), dtype=np.int32)
+            self.asks[part.places] = part.columns.asks
             self.lengths[part.places] = part.columns.lengths
         self.row_at[DEAD_PLACE] = -1
+        self.asks[DEAD_PLACE] = False
         self.lengths[DEAD_PLACE] = 0
         self.here = self.row_at >= 0
         total = float(np.add.reduce(self.lengths, dtype=np.float64))
@@ -140,10 +144,13 @@ class View:
         if len(self.parts) == 1:
             return [getattr(self.parts[0].columns, name)[rows] for name in names]
         out = [np.zeros(len(rows), DTYPES[name]) for name in names]
-        for first, part in zip(frame.firsts.tolist(), self.parts, strict=False):
-            mine = np.flatnonzero((rows >= first) & (rows < first + len(part.columns)))
+        order = rows.argsort()
+        ordered = rows[order]
+        cuts = ordered.searchsorted(frame.firsts).tolist()
+        for i, part in enumerate(self.parts):
+            mine = order[cuts[i] : cuts[i + 1]]
             if len(mine):
-                local = rows[mine] - first
+                local = ordered[cuts[i] : cuts[i + 1]] - frame.firsts[i]
                 for column, name in zip(out, names, strict=True):
                     column[mine] = getattr(part.columns, name)[local]
         return out

@@ -33,7 +33,7 @@ quicker. Both give the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,6 +41,7 @@ import numpy as np
 
 from .blocks import COUNT_MAX
 from .thread_order import DEAD_PLACE, REACH
+from .word_postings import WordPostings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,11 +50,10 @@ if TYPE_CHECKING:
     from .partition import Tuning, View
     from .thread_order import PlaceColumn
 
-    Factor = Callable[[int], float]
     Number = TypeVar("Number", np.uint8, np.uint16, np.float32)
     BoolMask = NDArray[np.bool_]
     FloatColumn = NDArray[np.float32]
-    Hits = list[tuple[PlaceColumn, NDArray[np.uint8]]]
+    Counted = tuple["DenseWords | RareWord", FloatColumn]
 
 STD_MIN = 1e-6
 """A smaller deviation comes from rounding; 1 is given instead."""
@@ -83,10 +83,6 @@ class Scoring:
     function_messages_max: int = 4096
     full_share: float = 0.4
 
-    def weight(self, word: QueryToken) -> float:
-        """What a word of a query counts."""
-        return self.function_weight if word.is_function else 1.0
-
     def counted(self, words: Sequence[QueryToken], messages: int) -> Sequence[QueryToken]:
         """The words of a query that count in a partition of so many messages."""
         if messages <= self.function_messages_max:
@@ -99,34 +95,23 @@ class DenseWords:
 
     Attributes:
         counts: shape (words, places), uint8.
-        dfs: messages that have each word.
-        weights: what each counts.
     """
 
-    __slots__ = ("counts", "dfs", "weights")
+    __slots__ = ("counts",)
 
-    def __init__(
-        self, view: View, words: Sequence[Hits], weights: Sequence[float], has_any: BoolMask
-    ) -> None:
-        """Sum what was found of the terms of each word; mark in `has_any` who has one."""
-        self.weights = weights
-        self.counts = np.zeros((len(words), view.end), np.uint8)
-        for counts, hits in zip(self.counts, words, strict=True):
-            counts[hits[0][0]] = hits[0][1]
-            for places, more in hits[1:]:
-                counts[places] = _summed(counts[places], more)
+    def __init__(self, end: int, words: Sequence[int], postings: WordPostings) -> None:
+        """Sum what was found of the terms of these words, in a view of so many places."""
+        self.counts = np.zeros((len(words), end), np.uint8)
+        for counts, word in zip(self.counts, words, strict=True):
+            for places, more, is_more in postings.of(word):
+                counts[places] = _summed(counts[places], more) if is_more else more
         self.counts[:, DEAD_PLACE] = 0
-        has = self.counts > 0
-        self.dfs = [int(np.count_nonzero(one)) for one in has]
-        for one in has:
-            has_any |= one
 
-    def own(self, at: PlaceColumn, norms: FloatColumn, factor: Factor) -> FloatColumn:
+    def own(self, at: PlaceColumn, norms: FloatColumn, factors: FloatColumn) -> FloatColumn:
         """What these words are worth to the messages at these places (ascending) themselves."""
         tf = self.counts[:, at].astype(np.float32)
         tf /= tf + norms
-        factors = [weight * factor(df) for weight, df in zip(self.weights, self.dfs, strict=True)]
-        tf *= np.array(factors, np.float32)[:, np.newaxis]
+        tf *= factors
         total: FloatColumn = np.add.reduce(tf, axis=0)
         return total
 
@@ -137,40 +122,35 @@ class RareWord:
     Attributes:
         places: of those who have it, each once.
         counts: how often, uint8.
-        weight: what it counts.
     """
 
-    __slots__ = ("counts", "places", "weight")
+    __slots__ = ("counts", "places")
 
-    def __init__(
-        self, hits: Hits, weight: float, has_any: BoolMask, spare: NDArray[np.uint8]
-    ) -> None:
-        """Sum what was found of its terms; mark in `has_any` who has it.
+    def __init__(self, word: int, postings: WordPostings, spare: NDArray[np.uint8]) -> None:
+        """Sum what was found of its terms.
 
         Args:
             spare: zeros by place; has the counts afterwards.
         """
-        self.weight = weight
         found: list[PlaceColumn] = []
-        for places, counts in hits:
+        for places, counts, is_more in postings.of(word):
             known = spare[places]
-            spare[places] = _summed(known, counts) if found else counts
-            found.append(places[known == 0])
+            spare[places] = _summed(known, counts) if is_more else counts
+            found.append(places[known == 0] if is_more else places)
         self.places = np.concatenate(found)
         if spare[DEAD_PLACE]:
             spare[DEAD_PLACE] = 0
             self.places = self.places[self.places != DEAD_PLACE]
         self.counts = spare[self.places]
-        has_any[self.places] = True
 
-    def own(self, at: PlaceColumn, norms: FloatColumn, factor: Factor) -> FloatColumn:
+    def own(self, at: PlaceColumn, norms: FloatColumn, factors: FloatColumn) -> FloatColumn:
         """What this word is worth to the messages at these places (ascending) themselves."""
         out = np.zeros(len(at), np.float32)
-        found = np.searchsorted(at, self.places)
+        found = at.searchsorted(self.places)
         found[found == len(at)] = 0
         same = at[found] == self.places
         found, tf = found[same], self.counts[same].astype(np.float32)
-        out[found] = tf / (tf + norms[found]) * np.float32(self.weight * factor(len(self.places)))
+        out[found] = tf / (tf + norms[found]) * factors[0, 0]
         return out
 
 
@@ -193,7 +173,7 @@ class Scored:
     has_any: BoolMask
     _view: View
     _scoring: Scoring
-    _words: tuple[DenseWords | RareWord, ...]
+    _words: tuple[Counted, ...]
 
     def worth(self, context: FloatColumn) -> FloatColumn:
         """What windows of these BM25 are worth; the larger the BM25, the more."""
@@ -209,68 +189,40 @@ class Scored:
         frame = self._view.frame()
         norms = frame.lengths[at] * np.float32(k1 * b / frame.mean_length)
         norms += np.float32(k1 * (1.0 - b))
-        for words in self._words:
-            out += words.own(at, norms, _factor(self._view, self._scoring))
+        for words, factors in self._words:
+            out += words.own(at, norms, factors)
         return out
 
 
 def scored(view: View, words: Sequence[QueryToken], scoring: Scoring, tuning: Tuning) -> Scored:
     """The scores of a query with these words."""
     words = scoring.counted(words, view.searchable)
+    postings = WordPostings(view, [word.terms for word in words])
     window = _Window(view, scoring)
     has_any = np.zeros(view.end, np.bool_)
     spare = np.zeros(view.end, np.uint8)
-    counted: list[DenseWords | RareWord] = []
-    many: list[tuple[QueryToken, Hits]] = []
-    for word, hits in zip(words, _hits(view, [word.terms for word in words]), strict=True):
-        size = sum(len(places) for places, _ in hits)
-        if not hits:
+    counted: list[Counted] = []
+    many: list[int] = []
+    for i, (word, size) in enumerate(zip(words, postings.sizes, strict=True)):
+        if not size:
             window.add_absent(word)
         elif view.end < tuning.sparse_places_min or size * tuning.sparse_share >= view.end:
-            many.append((word, hits))
+            many.append(i)
         else:
-            rare = RareWord(hits, scoring.weight(word), has_any, spare)
+            rare = RareWord(i, postings, spare)
+            has_any[rare.places] = True
             window.add_rare(word, rare.places, spare)
             spare[rare.places] = 0
-            counted.append(rare)
+            counted.append((rare, _factors(view, scoring, [word], [len(rare.places)])))
     if many:
-        common = [word for word, _ in many]
-        weights = [scoring.weight(word) for word in common]
-        dense = DenseWords(view, [hits for _, hits in many], weights, has_any)
+        dense = DenseWords(view.end, many, postings)
+        has_any |= np.bitwise_or.reduce(dense.counts, axis=0) > 0
+        common = [words[i] for i in many]
         window.add_dense(common, dense.counts, tuning.numbers_at_once)
-        counted.append(dense)
+        dfs = [postings.messages(i) for i in many]
+        counted.append((dense, _factors(view, scoring, common, dfs)))
     full, mean, std = window.moments()
     return Scored(window.sum, full, mean, std, has_any, view, scoring, tuple(counted))
-
-
-def has_in_many(view: View, terms: Sequence[int], count: int) -> bool:
-    """Whether at least `count` (above 0) messages have one of these terms."""
-    hits = _hits(view, [terms])[0]
-    # Nearly always the numbers of postings tell, whoever of them is dead or has several terms.
-    postings = sum(len(places) for places, _ in hits)
-    if postings < count:
-        return False
-    dead = sum(len(part.columns) - part.alive for part in view.parts)
-    if postings >= (count + dead) * len(terms):
-        return True
-    none = np.zeros(view.end, np.bool_)
-    return len(RareWord(hits, 1.0, none, np.zeros(view.end, np.uint8)).places) >= count
-
-
-def _hits(view: View, words: Sequence[Sequence[int]]) -> list[Hits]:
-    """For each word of a query who has it, of each term and part one entry."""
-    out: list[Hits] = [[] for _ in words]
-    wanted = np.array(sorted({term for terms in words for term in terms}), np.uint32)
-    number = {term: i for i, term in enumerate(wanted.tolist())}
-    for part in view.parts:
-        found = part.postings.find(wanted)
-        for i, terms in enumerate(words):
-            for term in terms:
-                postings = found[number[term]]
-                if postings is not None:
-                    places = part.places.take(postings.rows, mode="clip")  # none is out of range
-                    out[i].append((places, postings.counts))
-    return out
 
 
 def _summed(some: NDArray[np.uint8], more: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -279,28 +231,39 @@ def _summed(some: NDArray[np.uint8], more: NDArray[np.uint8]) -> NDArray[np.uint
     return sums
 
 
-def _factor(view: View, scoring: Scoring) -> Factor:
-    """What the saturated count of a word is multiplied by, from the messages that have it."""
-    n, k1 = view.searchable, scoring.k1
-    return lambda df: math.log1p((n - df + 0.5) / (df + 0.5)) * (k1 + 1.0)
+def _weighted_idf(
+    view: View, scoring: Scoring, words: Sequence[QueryToken], dfs: Sequence[int]
+) -> list[float]:
+    """Of words that so many messages have: what each counts x idf x (k1 + 1)."""
+    n, more, less = view.searchable, scoring.k1 + 1.0, scoring.function_weight
+    return [
+        (less if word.is_function else 1.0) * (math.log1p((n - df + 0.5) / (df + 0.5)) * more)
+        for word, df in zip(words, dfs, strict=True)
+    ]
+
+
+def _factors(
+    view: View, scoring: Scoring, words: Sequence[QueryToken], dfs: Sequence[int]
+) -> FloatColumn:
+    """What the saturated counts of words are multiplied by; shape (words, 1)."""
+    return np.array(_weighted_idf(view, scoring, words, dfs), np.float32)[:, np.newaxis]
 
 
 class _Window:
     """Adds up the context scores, word by word. Counts are in tenths, and so are the norms."""
 
-    __slots__ = ("_factor", "_marks", "_norms", "_possible", "_scoring", "_view", "sum")
+    __slots__ = ("_marks", "_norms", "_possible", "_scoring", "_view", "sum")
 
     def __init__(self, view: View, scoring: Scoring) -> None:
         self._view, self._scoring = view, scoring
         self._norms = _norms(view, scoring)
-        self._factor = _factor(view, scoring)
         self._marks = np.zeros(view.end, np.bool_)
         self._possible = 0.0
         self.sum = np.zeros(view.end, np.float32)
 
     def add_absent(self, word: QueryToken) -> None:
         """A word that nobody has."""
-        self._factor_of(word, 0)
+        self._factors([word], [0])
 
     def add_dense(
         self, words: Sequence[QueryToken], counts: NDArray[np.uint8], numbers_at_once: int
@@ -316,11 +279,9 @@ class _Window:
         for i, word in enumerate(words):
             if word.is_exact:
                 windows[i] *= counts[i] > 0
-        here = self._view.frame().here
-        dfs = [int(np.count_nonzero(np.logical_and(one, here))) for one in windows]
-        factors = np.array(
-            [self._factor_of(word, df) for word, df in zip(words, dfs, strict=True)], np.float32
-        )[:, np.newaxis]
+        has = windows > 0
+        has &= self._view.frame().here
+        factors = self._factors(words, [int(np.count_nonzero(one)) for one in has])
         step = max(1024, numbers_at_once // len(counts))  # what a core's cache holds
         for start in range(0, self._view.end, step):
             some = slice(start, start + step)
@@ -344,7 +305,7 @@ class _Window:
         df = int(np.count_nonzero(self._marks))
         self._marks[in_window] = False
         tf /= tf + self._norms[at]
-        tf *= np.float32(self._factor_of(word, df))
+        tf *= self._factors([word], [df])[0]
         # A place that is named again has the same sum again: the last one stays.
         self.sum[at] = self.sum[at] + tf
 
@@ -362,11 +323,12 @@ class _Window:
         worth = float(np.vecdot(wide, np.minimum(wide, full))) / (full * n)
         return full, worth, std if std > STD_MIN else 1.0
 
-    def _factor_of(self, word: QueryToken, df: int) -> float:
-        """What its saturated count is multiplied by. Called once for each word."""
-        factor = self._scoring.weight(word) * self._factor(df)
-        self._possible += factor / (self._scoring.k1 + 1.0)
-        return factor
+    def _factors(self, words: Sequence[QueryToken], dfs: Sequence[int]) -> FloatColumn:
+        """As `_factors`; called once for each word, it knows what all together could give."""
+        factors = _weighted_idf(self._view, self._scoring, words, dfs)
+        for factor in factors:
+            self._possible += factor / (self._scoring.k1 + 1.0)
+        return np.array(factors, np.float32)[:, np.newaxis]
 
 
 def _around(values: NDArray[Number], near: int, far: int) -> NDArray[Number]:

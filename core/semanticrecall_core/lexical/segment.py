@@ -28,10 +28,15 @@ _PART_BYTES = 1500
 
 
 class Found(NamedTuple):
-    """The postings of one term in one part: `rows[i]` has it `counts[i]` times; rows once."""
+    """Postings of some terms in one part: `rows[starts[i]:stops[i]]` have the i-th of them.
+
+    They have it `counts[starts[i]:stops[i]]` times; a row once. Nobody: starts[i] is stops[i].
+    """
 
     rows: RowColumn
     counts: ByteColumn
+    starts: list[int]
+    stops: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +72,12 @@ class Postings:
             counts[order],
         )
 
-    def find(self, wanted: TermColumn) -> list[Found | None]:
-        """The postings of each term wanted (ascending), None where there are none."""
-        out: list[Found | None] = [None] * len(wanted)
-        if not len(self.terms):
-            return out
-        at = np.searchsorted(self.terms, wanted)
-        at[at == len(self.terms)] = 0
-        offsets = self.offsets
-        for i in np.flatnonzero(self.terms[at] == wanted).tolist():
-            start, stop = offsets[at[i]], offsets[at[i] + 1]
-            out[i] = Found(self.rows[start:stop], self.counts[start:stop])
-        return out
+    def find(self, wanted: TermColumn) -> Found:
+        """The postings of the terms wanted (ascending, each once)."""
+        # Before a term and behind it; where there is none, both are one place.
+        starts = self.offsets[self.terms.searchsorted(wanted)]
+        stops = self.offsets[self.terms.searchsorted(wanted, "right")]
+        return Found(self.rows, self.counts, starts.tolist(), stops.tolist())
 
     def nbytes(self) -> int:
         """Bytes of all arrays."""
@@ -97,24 +96,21 @@ class LoosePostings:
     rows: RowColumn
     counts: ByteColumn
 
-    def find(self, wanted: TermColumn) -> list[Found | None]:
-        """The postings of each term wanted (ascending), None where there are none."""
-        out: list[Found | None] = [None] * len(wanted)
+    def find(self, wanted: TermColumn) -> Found:
+        """The postings of the terms wanted (ascending, each once)."""
         # What cannot be wanted is told by 16 bits of it: most of the work is one small look-up.
         likely = np.zeros(2**16, np.bool_)
-        likely[(wanted & 0xFFFF).astype(np.intp)] = True
-        near = np.flatnonzero(likely[self.terms.view(np.uint16)[::2]])
-        if not len(near):
-            return out
+        likely[wanted & 0xFFFF] = True
+        (near,) = likely[self.terms.view(np.uint16)[::2]].nonzero()
         terms = self.terms[near]
-        at = np.searchsorted(wanted, terms)
-        at[at == len(wanted)] = 0
-        same = wanted[at] == terms
-        at, near = at[same], near[same]
-        for i in np.unique(at).tolist():
-            mine = near[at == i]
-            out[i] = Found(self.rows[mine], self.counts[mine])
-        return out
+        number = wanted.searchsorted(terms)
+        same = wanted.take(number, mode="clip") == terms
+        number, near = number[same], near[same]
+        mine = near[number.argsort(kind="stable")]
+        sizes = np.bincount(number, minlength=len(wanted))
+        stops = sizes.cumsum()
+        starts = stops - sizes
+        return Found(self.rows[mine], self.counts[mine], starts.tolist(), stops.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +136,12 @@ class Part:
     def rows_of(self, seqs: IntColumn) -> NDArray[np.intp]:
         """The rows of these messages (sorted, unique) that are here and alive, by seq."""
         if self.ordered:
-            at = np.searchsorted(self.columns.seqs, seqs)
-            at[at == len(self.columns)] = 0
-            rows = at[self.columns.seqs[at] == seqs]
-            alive: NDArray[np.intp] = rows[self.places[rows] != DEAD_PLACE]
-            return alive
+            here = self.columns.seqs
+            # In the column's own type: a column of 32 bits would be copied into a wider one. What
+            # does not fit is cut and found anywhere, and is not equal.
+            at = here.searchsorted(seqs.astype(here.dtype, copy=False))
+            rows: NDArray[np.intp] = at[here.take(at, mode="clip") == seqs]
+            return rows if self.alive == len(here) else rows[self.places[rows] != DEAD_PLACE]
         rows = np.flatnonzero(self.places != DEAD_PLACE)
         rows = rows[np.isin(self.columns.seqs[rows], seqs)]
         return rows[np.argsort(self.columns.seqs[rows])]
