@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
 from semanticrecall_core.messages import (
     SqliteMessageStore,
+    analysis_rows,
     lexical_loading,
     put_analyses,
     sqlite_store,
@@ -80,6 +82,24 @@ def test_texts_are_analysed_on_the_threads_of_the_callers(home: Path) -> None:
     caller.join(30)
     assert analyser.threads == ["caller", "caller"]
     store.close()
+
+
+@pytest.mark.parametrize("messages", [1, put_analyses._FEW_ROWS, put_analyses._FEW_ROWS + 1])
+def test_rows_of_a_few_and_of_many_messages_match_their_checksums(
+    home: Path, messages: int
+) -> None:
+    drafts = [draft(f"m{n}", text=f"text {n}") for n in range(messages)]
+    store = opened(home)
+    append(store, *drafts)
+    assert list(store.verify("u")) == []
+    store.close()
+    assert list(on_record(home).values()) == [ANALYSE(each.text, "") for each in drafts]
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3, 4, 5, 6), (2**62, 7, 0, -(2**63), 2, 2**63 - 1)])
+def test_the_checksum_of_one_row_is_that_of_its_column(numbers: tuple[int, ...]) -> None:
+    column = analysis_rows.analysis_checksums(np.array([numbers], np.int64), [b"some words"])
+    assert analysis_rows.analysis_checksum(numbers, b"some words") == column.tolist()[0]
 
 
 def test_a_history_given_again_is_not_analysed_again(home: Path) -> None:

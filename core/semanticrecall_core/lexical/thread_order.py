@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -143,7 +142,7 @@ class ThreadOrder:
         if not keys or keys.count(keys[0]) < len(keys):
             return None
         stamps = list(zip(times, seqs, strict=True))
-        if any(after < before for before, after in pairwise(stamps)):
+        if stamps != sorted(stamps):
             return None
         start = self._appended(keys[0], *stamps[0], len(keys), moves)
         if start is None:

@@ -15,6 +15,7 @@ import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _SEED = b"semanticrecall analysis row 1"
 _WORDS = 7
 _MULTIPLIERS = np.frombuffer(hashlib.shake_256(_SEED).digest(8 * _WORDS), "<u8") | np.uint64(1)
+_MULTIPLIERS_AS_INTS: tuple[int, ...] = tuple(_MULTIPLIERS.tolist())
+_WORD_MASK = 2**64 - 1
 
 SEQ, RESOURCE, THREAD, TIME, ROLE, REVISION = range(6)
 """Positions among the numbers of a row."""
@@ -103,6 +106,13 @@ class AnalysisColumns:
             roles=numbers[:, ROLE].astype(np.uint8),
             analysed=self.analysed,
         )
+
+
+def analysis_checksum(numbers: Sequence[int], analysed: bytes) -> int:
+    """The checksum of one row; of a few, this is quicker than `analysis_checksums`."""
+    words = (*numbers, zlib.crc32(analysed))
+    total: int = sum(map(mul, words, _MULTIPLIERS_AS_INTS)) & _WORD_MASK
+    return total - (_WORD_MASK + 1) if total >> 63 else total
 
 
 def analysis_checksums(numbers: NDArray[np.int64], analysed: Sequence[bytes]) -> NDArray[np.int64]:

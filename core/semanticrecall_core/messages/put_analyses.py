@@ -23,12 +23,14 @@ from .analysis_rows import (
     SEQ,
     THREAD,
     AnalysisColumns,
+    analysis_checksum,
     analysis_checksums,
 )
 from .commit import Change, LexicalNotice
 
 WRITE_BACK_ROWS = 256
 _WRITE_BACK_BYTES = 4 << 20
+_FEW_ROWS = 8
 _PUT = (
     "INSERT OR REPLACE INTO analyses(seq, resource_key, thread_key, create_time_ns, role, revision,"
     " checksum, analysed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -147,9 +149,14 @@ class AnalysisChanges:
             notices.append(partial(tell_texts_removed, resource_id, seqs))
         if self._put:
             put = sorted(self._put)
-            numbers = np.array([numbers for numbers, _ in put], np.int64)
-            columns = AnalysisColumns(numbers, tuple(analysed for _, analysed in put))
-            put_analyses(connection, columns)
+            rows = np.array([numbers for numbers, _ in put], np.int64)
+            columns = AnalysisColumns(rows, tuple(analysed for _, analysed in put))
+            if len(put) <= _FEW_ROWS:
+                for numbers, analysed in put:
+                    checksum = analysis_checksum(numbers, analysed)
+                    connection.execute(_PUT, (*numbers, checksum, analysed))
+            else:
+                put_analyses(connection, columns)
             notices.append(partial(_tell_put, resource_id, columns.lexical_rows()))
         return tuple(notices)
 
