@@ -174,7 +174,7 @@ export class Calls {
   ): Promise<v1.IndexResponse> {
     const deadline = this.#deadline(options, this.settings.timeoutMs);
     await this.#connected(deadline);
-    if (this.#writes.takes(request, deadline.limits())) {
+    if (this.#writes.takes(request)) {
       try {
         return await this.#writes.index(request, deadline.limits());
       } catch (error) {

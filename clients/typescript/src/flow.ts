@@ -8,8 +8,6 @@ import * as v1 from './v1/index.js';
 const WAITING_MAX = 64;
 /** What `RecallRequest.timeout_ms` may be. */
 const TIMEOUT_MS_MAX = 600_000;
-/** What the server gives an Index request of a stream, as it is set up by default. */
-const INDEX_TIMEOUT_MS_MAX = 30_000;
 
 /** A stream of recalls, as the transport has it. */
 export type RecallDuplex = Duplex<typeof v1.RecallRequestSchema, typeof v1.RecallResponseSchema>;
@@ -249,10 +247,12 @@ export class RecallFlow extends Flow<
 
 /** Index requests over one stream: one at a time, for the server answers them in order. */
 export class IndexFlow extends Flow<typeof v1.IndexRequestSchema, typeof v1.IndexResponseSchema> {
-  /** Whether a request would be worked on at once, and be answered in moments. */
-  takes(request: v1.IndexRequest, { timeoutMs }: Limits): boolean {
-    const isQuick = request.wait === v1.Wait.DURABLE && timeoutMs <= INDEX_TIMEOUT_MS_MAX;
-    return isQuick && this.waiting === 0;
+  /**
+   * Whether a request would be worked on at once, and be answered in moments. Where it is not, and
+   * its caller has more time than the server gives a request of a stream, it is sent once more.
+   */
+  takes(request: v1.IndexRequest): boolean {
+    return request.wait === v1.Wait.DURABLE && this.waiting === 0;
   }
 
   /**

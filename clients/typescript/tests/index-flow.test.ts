@@ -86,6 +86,19 @@ test('who waits no longer leaves nobody behind a call that never ends', async ()
   silent.stop();
 });
 
+test('a turn shares the stream however much time it has', async () => {
+  const silent = await SilentSidecar.start();
+  const memory = new RecallClient({ address: silent.address });
+  const leaving = new AbortController();
+  const options = { ...durable, timeoutMs: 600_000, signal: leaving.signal };
+  const waiting = assert.rejects(memory.index('ada', 't', [user('x')], options));
+  assert.equal((await silent.next()).name, 'indexStream');
+  leaving.abort();
+  await waiting;
+  await memory.close();
+  silent.stop();
+});
+
 test('a script ends after its last turn, without closing anything', async () => {
   const script = `
     import { RecallClient, user } from ${JSON.stringify(new URL('../src/index.js', import.meta.url).href)};
