@@ -12,14 +12,15 @@ import {
 } from '../src/index.js';
 import { toIndexable } from '../src/mastra/messages.js';
 import { Reporter } from '../src/mastra/reporter.js';
-import type { Batch } from '../src/mastra/retry-queue.js';
-import { QUEUE_BYTES_MAX, RetryQueue } from '../src/mastra/retry-queue.js';
-import { MemoryWriter } from '../src/mastra/writer.js';
+import type { Batch } from '../src/adapters/retry-queue.js';
+import { QUEUE_BYTES_MAX, RetryQueue } from '../src/adapters/retry-queue.js';
+import { MemoryWriter } from '../src/adapters/writer.js';
 import { KeptLog, said } from './support/mastra.js';
 
 /** A client without a sidecar: what `index` is given is kept, and `answer` decides. */
 class FakeClient extends RecallClient {
   readonly calls: string[] = [];
+  readonly texts: (string | undefined)[] = [];
   readonly options: (CallOptions | undefined)[] = [];
   answer: (ids: string[]) => Promise<void> = () => Promise.resolve();
 
@@ -30,6 +31,7 @@ class FakeClient extends RecallClient {
     options?: IndexOptions & CallOptions,
   ): Promise<IndexResult> {
     this.options.push(options);
+    this.texts.push(...messages.map(({ text }) => text));
     const ids = messages.map((message) => message.id ?? '');
     this.calls.push(`${resourceId}/${threadId}: ${ids.join(' ')}`);
     await this.answer(ids);
@@ -111,6 +113,59 @@ describe('the writer', () => {
     assert.equal(await write(batch('d', 'u')), true);
     assert.deepEqual(client.calls, ['r/t: a b c', 'r/u: d']);
     assert.equal(writer.pendingMessages, 0);
+  });
+
+  test('a change that comes while the older is sent in vain stays', async () => {
+    const { client, writer, reporter, write, flush } = writing();
+    client.answer = away;
+    await write(batch('a', 't', 'old'));
+    let fail = (): void => undefined;
+    client.answer = () =>
+      new Promise((_, reject) => {
+        fail = () => {
+          reject(new UnavailableError('away', { retryable: true }));
+        };
+      });
+    const flushing = flush();
+    const options = { wait: 'durable', reporter, signal: AbortSignal.abort() } as const;
+    assert.equal(await writer.write(batch('a', 't', 'new'), options), false);
+    fail();
+    await flushing;
+    client.answer = here;
+    await flush();
+    assert.equal(writer.pendingMessages, 0);
+    assert.equal(client.texts.at(-1), 'new');
+  });
+
+  test('one that fails each time does not keep the others from being sent', async () => {
+    const { client, writer, write, flush } = writing();
+    client.answer = away;
+    await write(batch('a', 't'));
+    await write(batch('b', 'u'));
+    client.answer = (ids) => (ids.includes('a') ? away() : here());
+    client.calls.length = 0;
+    await flush();
+    await flush();
+    assert.deepEqual(client.calls, ['r/t: a', 'r/u: b', 'r/t: a']);
+    assert.equal(writer.pendingMessages, 1);
+  });
+
+  test('one that its turn has aborted waits, and is no error', async () => {
+    const { client, writer, write, flush, reporter, log } = writing();
+    const aborted = { wait: 'durable', reporter, signal: AbortSignal.abort() } as const;
+    client.answer = () => Promise.reject(new DOMException('aborted', 'AbortError'));
+    assert.equal(await writer.write(batch('a'), aborted), false);
+    // The next one finds it waiting, and leaves at once.
+    assert.equal(await writer.write(batch('b'), aborted), false);
+    assert.equal(writer.pendingMessages, 2);
+    await flush();
+    const { indexAborted, indexFailed } = reporter.counts;
+    assert.deepEqual([indexAborted, indexFailed], [2, 1], 'the failure is that of what waited');
+    client.answer = here;
+    assert.equal(await write(batch('c')), true);
+    assert.equal(writer.pendingMessages, 0);
+    assert.equal(log.lines.filter(({ level }) => level === 'debug').length, 2);
+    assert.equal(log.lines.length, 3);
   });
 
   test('while it is away, one call a turn tries', async () => {

@@ -5,15 +5,29 @@ import type { MemoryStorage } from '@mastra/core/storage';
 
 import { errorFields, type ReportFields } from '../adapters/error-fields.js';
 import { isStorableId } from '../adapters/ids.js';
+import type { Batch } from '../adapters/retry-queue.js';
+import type { MemoryWriter, WriteOptions } from '../adapters/writer.js';
+import type { RecallClient } from '../client.js';
 import { NotFoundError, UnavailableError } from '../errors.js';
 import type { Message } from '../results.js';
 import type { JsonObject } from '../values.js';
 import { indexableOrTold } from './indexable.js';
 import { type IndexableMessage, toIndexable } from './messages.js';
 import { Reporter } from './reporter.js';
-import type { Batch } from './retry-queue.js';
 import { threadMetadata } from './turn.js';
-import type { MemoryWriter, SidecarCalls, WriteOptions } from './writer.js';
+
+/** Of the client, what the processor and what follows its stores call. */
+export type SidecarCalls = Pick<
+  RecallClient,
+  | 'recall'
+  | 'index'
+  | 'forgetMessages'
+  | 'forgetThread'
+  | 'listMessages'
+  | 'transferThread'
+  | 'close'
+  | 'isClosed'
+>;
 
 /** Metadata of a message that is its own and not its thread's. */
 const OWN_METADATA: ReadonlySet<string> = new Set(['turn_failed', 'finish_reason']);

@@ -1,10 +1,10 @@
 /** What processors of one process share for each sidecar: client, what waits, what is followed. */
 import { ownedClient } from '../adapters/owned-client.js';
+import { type MemoryWriter, writerOf } from '../adapters/writer.js';
 import type { RecallClient } from '../client.js';
 import { clientClosed } from '../errors.js';
-import { StorageFollower } from './follower.js';
+import { type SidecarCalls, StorageFollower } from './follower.js';
 import type { ResolvedOptions, SemanticRecallOptions } from './options.js';
-import { MemoryWriter, type SidecarCalls } from './writer.js';
 
 /** One sidecar, as the processors of a process see it. */
 export interface SidecarLink {
@@ -53,8 +53,8 @@ class ReopenedClient implements SidecarCalls {
   }
 }
 
-// A client that was given, or one of ours, has one writer: what waits is sent in order.
-const writers = new WeakMap<SidecarCalls, { writer: MemoryWriter; follower: StorageFollower }>();
+// A client that was given, or one of ours, has one follower.
+const followers = new WeakMap<SidecarCalls, StorageFollower>();
 const shared = new Map<string, ReopenedClient>();
 
 /**
@@ -94,15 +94,10 @@ function linkTo(
   resolved: ResolvedOptions,
   release: () => Promise<void>,
 ): SidecarLink {
-  let parts = writers.get(client);
-  if (parts === undefined) {
-    const writer = new MemoryWriter(client, resolved.retryQueueMessagesMax);
-    parts = { writer, follower: new StorageFollower(client, writer) };
-    writers.set(client, parts);
-  } else {
-    parts.writer.allowPending(resolved.retryQueueMessagesMax);
-  }
-  return { client, ...parts, release };
+  const writer = writerOf(client, resolved.retryQueueMessagesMax);
+  const follower = followers.get(client) ?? new StorageFollower(client, writer);
+  followers.set(client, follower);
+  return { client, writer, follower, release };
 }
 
 function clientOf({ address, token, tls }: SemanticRecallOptions): RecallClient {

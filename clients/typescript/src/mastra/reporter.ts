@@ -1,5 +1,8 @@
 /** What went wrong, told once: a line of log and a counter; never text of a message. */
-import type { ReportFields } from '../adapters/error-fields.js';
+import { errorFields, type ReportFields } from '../adapters/error-fields.js';
+import type { Batch } from '../adapters/retry-queue.js';
+import type { WaitingReport, WriteReport } from '../adapters/writer.js';
+import type { SemanticRecallError } from '../errors.js';
 import { tell } from '../logging.js';
 import type { RecallLogger } from './options.js';
 
@@ -25,6 +28,8 @@ export interface RecallStats {
   messagesIndexed: number;
   /** Calls to index that failed; their messages are kept for later, or told as dropped. */
   indexFailed: number;
+  /** Calls to index that the turn's signal ended; their messages are kept for later. */
+  indexAborted: number;
   /** Messages that the sidecar refused, for good. */
   messagesRejected: number;
   /** Messages that were given up: refused as a call, or more than the queue holds. */
@@ -63,6 +68,7 @@ function noCounts(): RecallStats {
     otherThreadsRecalled: 0,
     messagesIndexed: 0,
     indexFailed: 0,
+    indexAborted: 0,
     messagesRejected: 0,
     messagesDropped: 0,
     textsCut: 0,
@@ -80,7 +86,7 @@ const WARNING_INTERVAL_MS = 60_000;
 const PREFIX = '[SemanticRecall]';
 
 /** Counts, and writes lines of log. Never throws, whatever the logger does. */
-export class Reporter {
+export class Reporter implements WriteReport {
   readonly counts = noCounts();
   #logger: RecallLogger | undefined;
   readonly #warnedAtMs = new Map<string, number>();
@@ -120,6 +126,49 @@ export class Reporter {
   changed(counter: keyof RecallStats, sentence: string, fields: ReportFields): void {
     this.count(counter);
     this.#write('warn', sentence, fields);
+  }
+
+  /** See {@link WriteReport}. */
+  acknowledged(messages: number): void {
+    this.count('messagesIndexed', messages);
+  }
+
+  /** See {@link WriteReport}. */
+  messageRefused(error: SemanticRecallError | undefined, messageId: string): void {
+    const fields = { ...errorFields(error), messageId };
+    this.failed('messagesRejected', 'a message was refused; it is not remembered', fields);
+  }
+
+  /** See {@link WriteReport}. */
+  callRefused(error: unknown, { messages }: Batch): void {
+    this.count('messagesDropped', messages.length);
+    const fields = { ...errorFields(error), messages: messages.length };
+    this.failed('indexFailed', 'could not index; the messages are not remembered', fields);
+  }
+
+  /** See {@link WriteReport}. */
+  callFailed(error: unknown, { messages }: Batch, { pending }: WaitingReport): void {
+    const fields = { ...errorFields(error), messages: messages.length, pending };
+    this.failed('indexFailed', 'could not index; the messages wait for the next call', fields);
+  }
+
+  /** See {@link WriteReport}. */
+  callAborted({ messages }: Batch, { pending }: WaitingReport): void {
+    this.count('indexAborted');
+    const fields = { messages: messages.length, pending };
+    this.debug('the turn was aborted while it was indexed; its messages wait', fields);
+  }
+
+  /** See {@link WriteReport}. */
+  callPutOff(_: unknown, { messages }: Batch, { pending }: WaitingReport): void {
+    const fields = { messages: messages.length, pending };
+    this.failed('indexFailed', 'the sidecar is away; the messages wait', fields);
+  }
+
+  /** See {@link WriteReport}. */
+  pushedOut(messages: number): void {
+    const sentence = 'more messages wait than are kept; the oldest are not remembered';
+    this.failed('messagesDropped', sentence, { messages }, messages);
   }
 
   /** Good to know; told to a logger only. */

@@ -1,30 +1,53 @@
 /** Everything that a process writes to one sidecar: in order, and kept while it is away. */
-import { errorFields } from '../adapters/error-fields.js';
 import type { RecallClient } from '../client.js';
 import { SemanticRecallError } from '../errors.js';
 import type { IndexResult } from '../results.js';
 import type { CallOptions, Wait } from '../values.js';
-import type { IndexableMessage } from './messages.js';
-import type { Reporter } from './reporter.js';
-import { type Batch, meaning, RetryQueue, type Target } from './retry-queue.js';
+import {
+  type Batch,
+  meaning,
+  type OutgoingMessage,
+  RetryQueue,
+  type Target,
+} from './retry-queue.js';
 
-/** Of the client, what the processor calls. */
-export type SidecarCalls = Pick<
-  RecallClient,
-  | 'recall'
-  | 'index'
-  | 'forgetMessages'
-  | 'forgetThread'
-  | 'listMessages'
-  | 'transferThread'
-  | 'close'
-  | 'isClosed'
->;
+/** Of the client, what a writer calls. */
+type IndexCalls = Pick<RecallClient, 'index'>;
+
+/** Messages that were not sent, or sent in vain. */
+export interface WaitingReport {
+  /** How many messages wait now, these included. */
+  readonly pending: number;
+  /** These have waited before: they were told then. */
+  readonly hadWaited: boolean;
+}
+
+/** Told what becomes of what is written. None of these throws. */
+export interface WriteReport {
+  /** Messages that the sidecar has acknowledged. */
+  acknowledged(messages: number): void;
+  /** One message that it has refused, for good. */
+  messageRefused(error: SemanticRecallError | undefined, messageId: string): void;
+  /** A call that it has refused, for good: its messages are not remembered. */
+  callRefused(error: unknown, batch: Batch): void;
+  /** A call that failed: its messages wait. */
+  callFailed(error: unknown, batch: Batch, waiting: WaitingReport): void;
+  /** A call that its caller's signal has ended: its messages wait. */
+  callAborted(batch: Batch, waiting: WaitingReport): void;
+  /**
+   * A call that was not made, since older messages wait still: its messages wait behind them.
+   *
+   * @param error - what the older ones failed with; `undefined` where they are being sent still.
+   */
+  callPutOff(error: unknown, batch: Batch, waiting: WaitingReport): void;
+  /** Messages that waited, and are not remembered: more did than are kept. */
+  pushedOut(messages: number): void;
+}
 
 /** How a write goes. `timeoutMs` is for all of it, what waited before included. */
 export interface WriteOptions extends CallOptions {
   readonly wait: Wait;
-  readonly reporter: Reporter;
+  readonly reporter: WriteReport;
 }
 
 /** Messages of one request: the server's limit is 1,000. */
@@ -50,14 +73,16 @@ const FINAL_CODES: ReadonlySet<string> = new Set([
  * was changed twice ends as it was changed last.
  */
 export class MemoryWriter {
-  readonly #client: SidecarCalls;
+  readonly #client: IndexCalls;
   readonly #queue: RetryQueue;
   readonly #underWay = new Set<Promise<unknown>>();
   // Of calls that wait until what waited before has been sent.
-  readonly #arriving = new Set<{ batch: Batch; readonly reporter: Reporter }>();
+  readonly #arriving = new Set<{ batch: Batch; readonly reporter: WriteReport }>();
   #flushing: Promise<void> | undefined;
+  // What the last call for what waits failed with.
+  #failure: unknown;
 
-  constructor(client: SidecarCalls, queueMessagesMax: number) {
+  constructor(client: IndexCalls, queueMessagesMax: number) {
     this.#client = client;
     this.#queue = new RetryQueue(queueMessagesMax);
   }
@@ -65,6 +90,11 @@ export class MemoryWriter {
   /** Messages that wait for the sidecar. */
   get pendingMessages(): number {
     return this.#queue.size;
+  }
+
+  /** The time of a message that waits. */
+  timeOf(resourceId: string, messageId: string): Date | undefined {
+    return this.#queue.timeOf(resourceId, messageId);
   }
 
   /** Lets more wait, where one of the processors that share it wants that. */
@@ -87,7 +117,7 @@ export class MemoryWriter {
       this.#arriving.delete(arriving);
       // It is away still, or slow: one more call would only hold the turn up.
       if (this.#queue.hasUnheld()) {
-        this.#keep(arriving.batch, options.reporter);
+        this.#putOff(arriving.batch, options);
         return false;
       }
     }
@@ -100,8 +130,8 @@ export class MemoryWriter {
     for (const request of requestsOf(arriving.batch)) {
       if (request.messages.length === 0) continue;
       // After one that waits, the others do: they are newer.
-      if (isDone) isDone = await this.#send(request, withinTime(options, untilMs));
-      else this.#keep(request, options.reporter);
+      if (isDone) isDone = await this.#send(request, withinTime(options, untilMs), false);
+      else this.#putOff(request, options);
     }
     return isDone;
   }
@@ -115,10 +145,18 @@ export class MemoryWriter {
   async flush(options: WriteOptions): Promise<void> {
     if (!this.#queue.hasUnheld()) return;
     const { signal, timeoutMs, ...others } = options;
-    this.#flushing ??= this.#flushAll(others).finally(() => {
-      this.#flushing = undefined;
-    });
+    if (this.#flushing === undefined) {
+      this.#failure = undefined;
+      this.#flushing = this.#flushAll(others).finally(() => {
+        this.#flushing = undefined;
+      });
+    }
     await ended(this.#flushing, (timeoutMs ?? Infinity) / 2, signal);
+  }
+
+  /** Takes out of what waits what reached the sidecar in another way. */
+  delivered(batch: Batch): void {
+    this.#queue.sent(batch);
   }
 
   /** Drops from what waits; then nothing of it is under way any more. */
@@ -144,7 +182,8 @@ export class MemoryWriter {
       for (const arriving of this.#arriving) {
         const [others, meant] = parted(arriving.batch, resourceId, target);
         arriving.batch = others;
-        this.#pushedOut(this.#queue.add(meant), arriving.reporter);
+        const pushedOut = this.#queue.add(meant);
+        if (pushedOut > 0) arriving.reporter.pushedOut(pushedOut);
       }
       await Promise.allSettled(this.#underWay);
       await call();
@@ -161,12 +200,12 @@ export class MemoryWriter {
       if (performance.now() >= untilMs) return;
       const [request] = requestsOf(batch);
       const limits = withinTime({ ...options, timeoutMs: FLUSH_CALL_MS }, untilMs);
-      if (request === undefined || !(await this.#send(request, limits))) return;
+      if (request === undefined || !(await this.#send(request, limits, true))) return;
     }
   }
 
   /** One call. False: its messages wait; true: they are acknowledged or given up. */
-  async #send(batch: Batch, options: WriteOptions): Promise<boolean> {
+  async #send(batch: Batch, options: WriteOptions, hadWaited: boolean): Promise<boolean> {
     const { reporter, ...callOptions } = options;
     const { resourceId, threadId, metadata } = batch;
     const inputs = batch.messages.map((message) => message.input);
@@ -175,58 +214,63 @@ export class MemoryWriter {
     try {
       const result = await call;
       this.#queue.sent(batch);
-      this.#acknowledged(batch, result, reporter);
+      tellOutcomes(batch, result, reporter);
       return true;
     } catch (error) {
-      return this.#failed(batch, error, reporter);
+      return this.#failed(batch, error, options, hadWaited);
     } finally {
       this.#underWay.delete(call);
     }
   }
 
-  #acknowledged(batch: Batch, result: IndexResult, reporter: Reporter): void {
-    const rejected = result.rejected;
-    reporter.count('messagesIndexed', batch.messages.length - rejected.length);
-    for (const outcome of rejected) {
-      const fields = { ...errorFields(outcome.error), messageId: outcome.messageId };
-      reporter.failed('messagesRejected', 'a message was refused; it is not remembered', fields);
+  #failed(batch: Batch, error: unknown, options: WriteOptions, hadWaited: boolean): boolean {
+    const { reporter, signal } = options;
+    if (error instanceof SemanticRecallError && FINAL_CODES.has(error.code)) {
+      this.#queue.sent(batch);
+      reporter.callRefused(error, batch);
+      return true;
     }
+    if (hadWaited) {
+      this.#failure = error;
+      // One that fails each time does not keep the others from being sent.
+      this.#queue.postpone(batch);
+    }
+    const pushedOut = hadWaited ? 0 : this.#queue.add(batch);
+    const waiting = { pending: this.#queue.size, hadWaited };
+    if (signal?.aborted === true) reporter.callAborted(batch, waiting);
+    else reporter.callFailed(error, batch, waiting);
+    if (pushedOut > 0) reporter.pushedOut(pushedOut);
+    return false;
   }
 
-  #failed(batch: Batch, error: unknown, reporter: Reporter): boolean {
-    const messages = batch.messages.length;
-    const isFinal = error instanceof SemanticRecallError && FINAL_CODES.has(error.code);
-    if (!isFinal) {
-      const pushedOut = this.#queue.add(batch);
-      const fields = { ...errorFields(error), messages, pending: this.#queue.size };
-      reporter.failed(
-        'indexFailed',
-        'could not index; the messages wait for the next call',
-        fields,
-      );
-      this.#pushedOut(pushedOut, reporter);
-      return false;
-    }
-    this.#queue.sent(batch);
-    reporter.count('messagesDropped', messages);
-    const fields = { ...errorFields(error), messages };
-    reporter.failed('indexFailed', 'could not index; the messages are not remembered', fields);
-    return true;
-  }
-
-  #keep(batch: Batch, reporter: Reporter): void {
+  #putOff(batch: Batch, { reporter, signal }: WriteOptions): void {
     if (batch.messages.length === 0) return;
     const pushedOut = this.#queue.add(batch);
-    const fields = { messages: batch.messages.length, pending: this.#queue.size };
-    reporter.failed('indexFailed', 'the sidecar is away; the messages wait', fields);
-    this.#pushedOut(pushedOut, reporter);
+    const waiting = { pending: this.#queue.size, hadWaited: false };
+    if (signal?.aborted === true) reporter.callAborted(batch, waiting);
+    else reporter.callPutOff(this.#failure, batch, waiting);
+    if (pushedOut > 0) reporter.pushedOut(pushedOut);
   }
+}
 
-  #pushedOut(messages: number, reporter: Reporter): void {
-    if (messages === 0) return;
-    const sentence = 'more messages wait than are kept; the oldest are not remembered';
-    reporter.failed('messagesDropped', sentence, { messages }, messages);
+// A client has one writer, whoever writes with it: what waits is sent in order.
+const writers = new WeakMap<IndexCalls, MemoryWriter>();
+
+/** The writer of a client, that lets at least so many messages wait. */
+export function writerOf(client: IndexCalls, queueMessagesMax: number): MemoryWriter {
+  const known = writers.get(client);
+  if (known !== undefined) {
+    known.allowPending(queueMessagesMax);
+    return known;
   }
+  const writer = new MemoryWriter(client, queueMessagesMax);
+  writers.set(client, writer);
+  return writer;
+}
+
+function tellOutcomes(batch: Batch, { rejected }: IndexResult, reporter: WriteReport): void {
+  reporter.acknowledged(batch.messages.length - rejected.length);
+  for (const { error, messageId } of rejected) reporter.messageRefused(error, messageId);
 }
 
 /** The same with no more time than is left until then; at least a millisecond. */
@@ -261,8 +305,8 @@ async function ended(
 function parted(batch: Batch, resourceId: string, target: Target): [Batch, Batch] {
   if (batch.resourceId !== resourceId) return [batch, { ...batch, messages: [] }];
   const isMeant = meaning(target);
-  const others: IndexableMessage[] = [];
-  const meant: IndexableMessage[] = [];
+  const others: OutgoingMessage[] = [];
+  const meant: OutgoingMessage[] = [];
   for (const message of batch.messages) {
     (isMeant(batch.threadId, message.input.id) ? meant : others).push(message);
   }

@@ -1,18 +1,26 @@
 /** Messages that the sidecar has not acknowledged yet: kept in this process, within limits. */
 import { isDeepStrictEqual } from 'node:util';
 
-import type { JsonObject } from '../values.js';
-import type { IndexableMessage } from './messages.js';
+import type { JsonObject, MessageInput } from '../values.js';
 
 /** Bytes of text and payloads that are kept, at most. */
 export const QUEUE_BYTES_MAX = 16 * 1024 * 1024;
+
+/** A message on its way to the sidecar. */
+export interface OutgoingMessage {
+  readonly input: MessageInput & { readonly id: string };
+  /** Bytes of text and payload. */
+  readonly bytes: number;
+  /** The time it gets where it has to wait; without, what `input` says. */
+  readonly saidAt?: Date;
+}
 
 /** Messages of one thread, with the metadata of all of them. */
 export interface Batch {
   readonly resourceId: string;
   readonly threadId: string;
   readonly metadata: JsonObject;
-  readonly messages: readonly IndexableMessage[];
+  readonly messages: readonly OutgoingMessage[];
 }
 
 /** What is to be forgotten: a thread, or messages. */
@@ -22,12 +30,13 @@ interface Entry {
   readonly resourceId: string;
   readonly threadId: string;
   readonly metadata: JsonObject;
-  readonly message: IndexableMessage;
+  readonly message: OutgoingMessage;
 }
 
 /**
- * A queue in order of arrival, at most one entry for a message: a later one takes its place. What
- * is above the limits pushes out the oldest. It is lost with the process.
+ * A queue in order of arrival, at most one entry for a message: of two the later one stays, at the
+ * end, or where it says when it was said, at the place of the earlier. What is above the limits
+ * pushes out the oldest. It is lost with the process.
  */
 export class RetryQueue {
   // A map keeps the order of insertion.
@@ -56,13 +65,26 @@ export class RetryQueue {
     this.#messagesMax = Math.max(this.#messagesMax, messagesMax);
   }
 
-  /** Puts messages at the end. Returns how many were pushed out. */
+  /** The time of a message that waits. */
+  timeOf(resourceId: string, messageId: string): Date | undefined {
+    return this.#entries.get(keyOf(resourceId, messageId))?.message.input.createTime;
+  }
+
+  /** Lets messages wait. Returns how many were pushed out. */
   add(batch: Batch): number {
     const { resourceId, threadId, metadata } = batch;
     for (const message of batch.messages) {
       const key = keyOf(resourceId, message.input.id);
-      this.#remove(key);
-      this.#entries.set(key, { resourceId, threadId, metadata, message });
+      const entry = { resourceId, threadId, metadata, message: dated(message) };
+      const earlier = this.#entries.get(key);
+      if (earlier !== undefined && message.saidAt !== undefined) {
+        // It may be under way: the same again would be sent once more.
+        if (isDeepStrictEqual(earlier, entry)) continue;
+        this.#bytes -= earlier.message.bytes;
+      } else {
+        this.#remove(key);
+      }
+      this.#entries.set(key, entry);
       this.#bytes += message.bytes;
     }
     let pushedOut = 0;
@@ -74,12 +96,23 @@ export class RetryQueue {
     return pushedOut;
   }
 
+  /** Puts behind the others what was sent in vain, unless it was changed or taken out meanwhile. */
+  postpone(batch: Batch): void {
+    for (const message of batch.messages) {
+      const key = keyOf(batch.resourceId, message.input.id);
+      const entry = this.#entries.get(key);
+      if (entry?.message !== message) continue;
+      this.#entries.delete(key);
+      this.#entries.set(key, entry);
+    }
+  }
+
   /**
    * The oldest that waits and is not held, with all others of its thread and the same metadata.
    * They stay.
    */
   oldest(): Batch | undefined {
-    let batch: (Batch & { messages: IndexableMessage[] }) | undefined;
+    let batch: (Batch & { messages: OutgoingMessage[] }) | undefined;
     for (const { resourceId, threadId, metadata, message } of this.#unheld()) {
       batch ??= { resourceId, threadId, metadata, messages: [] };
       const fits =
@@ -96,7 +129,9 @@ export class RetryQueue {
   sent(batch: Batch): void {
     for (const message of batch.messages) {
       const key = keyOf(batch.resourceId, message.input.id);
-      if (this.#entries.get(key)?.message === message) this.#remove(key);
+      const waiting = this.#entries.get(key)?.message;
+      const isSame = waiting === message || isDeepStrictEqual(waiting?.input, dated(message).input);
+      if (isSame) this.#remove(key);
     }
   }
 
@@ -139,6 +174,12 @@ export class RetryQueue {
     this.#entries.delete(key);
     this.#bytes -= entry.message.bytes;
   }
+}
+
+/** The message as it is sent once it has waited. */
+export function dated(message: OutgoingMessage): OutgoingMessage {
+  const { input, saidAt } = message;
+  return saidAt === undefined ? message : { ...message, input: { ...input, createTime: saidAt } };
 }
 
 /** Whether a message of this thread and id is meant. */
