@@ -171,9 +171,9 @@ class RankedConversation:
         if key not in self._near:
             vector = self._vectors.query(text)
             vector = turned_away(vector, [self._vectors.query(name) for name in names])
-            found = self._index.cosines(RESOURCE, self._rows.seqs, vector).cosines
-            mean, std = self._index.moments(RESOURCE, vector[np.newaxis])
-            self._near[key] = Cosines(found[np.newaxis], mean, std)
+            vectors = vector[np.newaxis]
+            found = self._index.cosines(RESOURCE, self._rows.seqs, vectors).cosines
+            self._near[key] = Cosines(found, *self._index.moments(RESOURCE, vectors))
         return self._near[key]
 
     def _figures_of(self, question: int, order: NDArray[np.int64]) -> tuple[float, ...]:

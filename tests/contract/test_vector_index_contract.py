@@ -63,6 +63,18 @@ def test_a_vector_finds_itself_with_cosine_one(world: World) -> None:
     assert best.score <= 1.0
 
 
+def test_what_is_found_is_told_in_columns(world: World) -> None:
+    """Of the same types whatever the rows are kept in: they are joined with columns of words."""
+    query = world.units(1)[0]
+    for world_has in (0, 3, 40):
+        world.put("u", [world.message(seq) for seq in range(1, world_has + 1)])
+        found = world.index.search("u", VectorQuery(query, 5)).found
+        assert {len(column) for column in found} == {min(5, world_has)}
+        assert found.scores.dtype == np.float32
+        numbers = (found.seqs, found.chunks, found.chunk_counts, found.revisions)
+        assert {column.dtype for column in numbers} == {np.dtype(np.int64)}
+
+
 def test_more_asked_than_there_are_gives_what_there_is(world: World) -> None:
     world.put("u", [world.message(seq) for seq in (1, 2, 3)])
     found = world.index.search("u", VectorQuery(world.units(1)[0], 1000))

@@ -31,9 +31,7 @@ def check(world: World, seqs: NDArray[np.int64]) -> None:
     """Cosines, vectors and moments are those of the record."""
     messages = world.record.get("u", {})
     queries = world.units(3)
-    expect_equal(
-        world.index.cosines("u", seqs, queries[0]), cosine_rows(messages, seqs, queries[0])
-    )
+    expect_equal(world.index.cosines("u", seqs, queries), cosine_rows(messages, seqs, queries))
     order = world.rng.permutation(len(seqs))
     chunks = world.rng.integers(-1, 4, len(seqs))
     np.testing.assert_array_equal(
@@ -48,8 +46,8 @@ def check(world: World, seqs: NDArray[np.int64]) -> None:
 
 def test_of_an_empty_resource_nothing_is_told(world: World) -> None:
     query = world.units(1)
-    found = world.index.cosines("nobody", column(1, 5), query[0])
-    expect_equal(found, cosine_rows({}, column(1, 5), query[0]))
+    found = world.index.cosines("nobody", column(1, 5), query)
+    expect_equal(found, cosine_rows({}, column(1, 5), query))
     assert not world.index.vectors_of("nobody", column(1, 5), column(0, 1)).any()
     mean, std = world.index.moments("nobody", query)
     assert (mean.tolist(), std.tolist()) == ([0.0], [np.float32(STD_MIN)])
@@ -58,7 +56,9 @@ def test_of_an_empty_resource_nothing_is_told(world: World) -> None:
 def test_nothing_asked_is_nothing_told(world: World) -> None:
     world.put("u", [world.message(1)])
     none = column()
-    assert len(world.index.cosines("u", none, world.units(1)[0]).cosines) == 0
+    expect_equal(world.index.cosines("u", none, world.units(2)), cosine_rows({}, none, np.ones(2)))
+    none_asked = world.index.cosines("u", column(1, 2), world.units(1)[:0])
+    assert none_asked.cosines.shape == none_asked.chunks.shape == (0, 2)
     assert world.index.vectors_of("u", none, none).shape == (0, DIMENSIONS)
     mean, std = world.index.moments("u", world.units(1)[:0])
     assert (mean.shape, std.shape) == ((0,), (0,))
@@ -93,20 +93,21 @@ def test_seqs_beyond_every_width_are_not_there(world: World) -> None:
 
 def test_the_first_of_equal_chunks_is_the_best(world: World) -> None:
     one, other, query = world.units(3)
+    queries = np.stack((query, -query))
     chunks = np.stack([one, other, one, other] if one @ query < other @ query else [other, one] * 2)
     world.put("u", [world.message(seq, chunks) for seq in range(1, 30)])
-    found = world.index.cosines("u", np.arange(1, 30), query)
-    assert set(found.chunks.tolist()) == {1}
+    found = world.index.cosines("u", np.arange(1, 30), queries)
+    assert found.chunks.tolist() == [[1] * 29, [0] * 29]
     assert set(found.chunk_counts.tolist()) == {4}
 
 
 def test_cosines_are_those_of_a_search(world: World) -> None:
     world.put("u", [world.message(seq, world.units(1 + seq % 3)) for seq in range(1, 90)])
-    query = world.units(1)[0]
-    hits = sorted(world.index.search("u", VectorQuery(query, 50)).hits)
-    found = world.index.cosines("u", column(*(hit.seq for hit in hits)), query)
-    assert found.cosines.tolist() == [hit.score for hit in hits]
-    assert found.chunks.tolist() == [hit.chunk for hit in hits]
+    queries = world.units(2)
+    hits = sorted(world.index.search("u", VectorQuery(queries[1], 50)).hits)
+    found = world.index.cosines("u", column(*(hit.seq for hit in hits)), queries)
+    assert found.cosines[1].tolist() == [hit.score for hit in hits]
+    assert found.chunks[1].tolist() == [hit.chunk for hit in hits]
     assert found.chunk_counts.tolist() == [hit.chunks for hit in hits]
     assert found.revisions.tolist() == [hit.revision for hit in hits]
 
@@ -125,7 +126,11 @@ def test_a_query_that_is_no_unit_vector_is_refused(world: World, bad: float) -> 
     world.put("u", [world.message(1)])
     query = world.units(1) * np.float32(bad)
     with pytest.raises(InvalidArgumentError):
-        world.index.cosines("u", column(1), query[0])
+        world.index.cosines("u", column(1), query)
+    with pytest.raises(InvalidArgumentError):
+        world.index.cosines("u", column(1), np.concatenate((world.units(1), query)))
+    with pytest.raises(InvalidArgumentError):
+        world.index.cosines("u", column(1), world.units(1)[0])
     with pytest.raises(InvalidArgumentError):
         world.index.moments("u", query)
     with pytest.raises(InvalidArgumentError):

@@ -99,10 +99,10 @@ def test_no_page_of_the_file_stays_resident_after_a_search(mapped: Mapped) -> No
 def test_named_messages_and_moments_leave_no_page_resident(mapped: Mapped) -> None:
     messages = grouped(mapped.store.load_partition("u"))
     seqs = np.array(sorted(messages)[::3], np.int64)
-    query, zeros = mapped.vectors[7], np.zeros(len(seqs), np.int64)
-    found = mapped.index.cosines("u", seqs, query)
+    queries, zeros = mapped.vectors[7:9], np.zeros(len(seqs), np.int64)
+    found = mapped.index.cosines("u", seqs, queries)
     assert resident_bytes(mapped.file) == 0
-    right = cosine_rows(messages, seqs, query)
+    right = cosine_rows(messages, seqs, queries)
     assert found.cosines.tolist() == right.cosines.tolist()
     assert found.revisions.tolist() == right.revisions.tolist()
     vectors = mapped.index.vectors_of("u", seqs, zeros)

@@ -170,16 +170,23 @@ class VectorIndexMachine(RuleBasedStateMachine):
     def search(self, resource_id: str, query: VectorQuery) -> None:
         found = self.index.search(resource_id, query)
         assert found == answer(self.record[resource_id].values(), query)
+        near = self.index.nearest(resource_id, [query])
+        assert near.seqs.tolist() == sorted(hit.seq for hit in found.hits)
+        assert (near.candidates, near.searchable) == (found.candidates, found.searchable)
 
     @rule(resource_id=st.sampled_from(RESOURCES), vector=vectors, top_k=st.integers(1, 6))
     def search_everything(self, resource_id: str, vector: NDArray[np.float32], top_k: int) -> None:
         self.search(resource_id, VectorQuery(vector, top_k))
 
-    @rule(resource_id=st.sampled_from(RESOURCES), wanted=st.sets(seqs), vector=vectors)
-    def look_up(self, resource_id: str, wanted: set[int], vector: NDArray[np.float32]) -> None:
+    @rule(
+        resource_id=st.sampled_from(RESOURCES),
+        wanted=st.sets(seqs),
+        asked=st.lists(vectors, min_size=1, max_size=3).map(np.stack),
+    )
+    def look_up(self, resource_id: str, wanted: set[int], asked: NDArray[np.float32]) -> None:
         named = np.array(sorted(wanted), np.int64)
-        found = self.index.cosines(resource_id, named, vector)
-        right = cosine_rows(self.record[resource_id], named, vector)
+        found = self.index.cosines(resource_id, named, asked)
+        right = cosine_rows(self.record[resource_id], named, asked)
         for name in ("cosines", "chunks", "chunk_counts", "revisions"):
             np.testing.assert_array_equal(getattr(found, name), getattr(right, name))
         order, chunks = named[::-1], named % 4

@@ -7,7 +7,7 @@ code with the index under test.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from semanticrecall_core.types.errors import EmbeddingFailedError, InvalidArgumentError
 from semanticrecall_core.types.values import (
     CosineRows,
+    NearestMessages,
     PartitionRows,
     VectorAnswer,
     VectorHit,
+    VectorHits,
     VectorQuery,
 )
 
@@ -82,27 +84,39 @@ def answer(messages: Iterable[StoredVectors], query: VectorQuery) -> VectorAnswe
             chunk = int(np.argmax(own))  # the first of equals
             hits.append(VectorHit(message.seq, float(own[chunk]), chunk, count, message.revision))
         hits.sort(key=lambda hit: (-hit.score, hit.seq))
-    return VectorAnswer(tuple(hits[: query.top_k]), len(allowed), len(everything))
+    return VectorAnswer(_columns(hits[: query.top_k]), len(allowed), len(everything))
+
+
+def _columns(hits: list[VectorHit]) -> VectorHits:
+    seqs, scores, chunks, counts, revisions = zip(*hits, strict=True) if hits else ((),) * 5
+    return VectorHits(
+        np.array(seqs, np.int64),
+        np.array(scores, np.float32),
+        *(np.array(column, np.int64) for column in (chunks, counts, revisions)),
+    )
 
 
 def cosine_rows(
-    messages: Mapping[int, StoredVectors], seqs: NDArray[np.int64], vector: NDArray[np.float32]
+    messages: Mapping[int, StoredVectors], seqs: NDArray[np.int64], vectors: NDArray[np.float32]
 ) -> CosineRows:
     """The cosine of each message's best chunk, NaN and zeros for messages that are not there."""
-    found: list[tuple[float, int, int, int]] = []
-    for seq in seqs.tolist():
+    shape = len(vectors), len(seqs)
+    found = CosineRows(
+        np.full(shape, np.nan, np.float32),
+        np.zeros(shape, np.int64),
+        np.zeros(len(seqs), np.int64),
+        np.zeros(len(seqs), np.int64),
+    )
+    for at, seq in enumerate(seqs.tolist()):
         message = messages.get(seq)
         if message is None:
-            found.append((np.nan, 0, 0, 0))
             continue
-        own = cosines(message.vectors, vector)
-        chunk = int(np.argmax(own))  # the first of equals
-        found.append((float(own[chunk]), chunk, len(own), message.revision))
-    columns = list(zip(*found, strict=True)) or [()] * 4
-    return CosineRows(
-        np.array(columns[0], np.float32),
-        *(np.array(column, np.int64) for column in columns[1:]),
-    )
+        found.chunk_counts[at], found.revisions[at] = len(message.vectors), message.revision
+        for query, vector in enumerate(vectors):
+            own = cosines(message.vectors, vector)
+            chunk = int(np.argmax(own))  # the first of equals
+            found.cosines[query, at], found.chunks[query, at] = own[chunk], chunk
+    return found
 
 
 def moments(
@@ -205,11 +219,22 @@ class BruteForceIndex:
             return answer(self._partition(resource_id).values(), query)
 
     def cosines(
-        self, resource_id: str, seqs: NDArray[np.int64], vector: NDArray[np.float32]
+        self, resource_id: str, seqs: NDArray[np.int64], vectors: NDArray[np.float32]
     ) -> CosineRows:
-        self._check(vector)
+        for vector in vectors:
+            self._check(vector)
         with self._lock:
-            return cosine_rows(self._partition(resource_id), seqs, vector)
+            return cosine_rows(self._partition(resource_id), seqs, vectors)
+
+    def nearest(self, resource_id: str, queries: Sequence[VectorQuery]) -> NearestMessages:
+        answers = [self.search(resource_id, query) for query in queries]
+        vectors = np.array([query.vector for query in queries])
+        return NearestMessages(
+            np.array(sorted({hit.seq for answer in answers for hit in answer.hits}), np.int64),
+            answers[0].candidates,
+            answers[0].searchable,
+            *self.moments(resource_id, vectors),
+        )
 
     def moments(
         self, resource_id: str, vectors: NDArray[np.float32]

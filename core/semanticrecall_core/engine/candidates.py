@@ -17,13 +17,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semanticrecall_core.engine.nearness import HitColumns, NearRows, seqs_of
+from semanticrecall_core.engine.nearness import NearRows, nearest_of
 from semanticrecall_core.engine.words_ahead import WordsBegun
-from semanticrecall_core.ranking.fusion import Cosines, FusedParts, Weights, best_first, fused
+from semanticrecall_core.ranking.fusion import Cosines, FusedParts, Weights, fused
 from semanticrecall_core.types.lexical import LexicalIndex, LexicalMatch, LexicalQuery
 from semanticrecall_core.types.ports import VectorIndex
 from semanticrecall_core.types.recalling import Hit, Mode, Parts
-from semanticrecall_core.types.values import Role, VectorAnswer, VectorHit, VectorQuery
+from semanticrecall_core.types.values import (
+    NearestMessages,
+    Role,
+    VectorAnswer,
+    VectorHits,
+    VectorQuery,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -114,8 +120,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
-    """Messages that may be hits, the best first: by (relevance descending, seq ascending).
+class CandidateColumns:
+    """What is known of the messages that were looked at, candidates or not, in any order.
 
     Attributes:
         seqs, revisions: shape (n,).
@@ -125,13 +131,7 @@ class Candidates:
         dense_ranks, lexical_ranks: shape (n,). Place among the best by meaning, and by words; 0
             where nobody wanted them.
         bm25, bm25_in_context: shape (n,). The largest over the phrasings.
-        parts, relevance: what each is worth.
-        best_cosine: among all allowed messages, or where nobody wanted that, those looked at; None
-            where there is none.
-        allowed: messages that passed the conditions; in MODE_LEXICAL, with a word of the query.
-        searchable: messages that could have been found without conditions.
-        exact: nothing that was not looked at could be among the best.
-        lexical_us: what the words took.
+        parts: what each is worth.
     """
 
     seqs: IntColumn
@@ -145,6 +145,26 @@ class Candidates:
     bm25: FloatRows
     bm25_in_context: FloatRows
     parts: FusedParts
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Messages that may be hits, the best first: by (relevance descending, seq ascending).
+
+    Attributes:
+        columns: of them and others.
+        order: where in the columns each is, shape (n,).
+        relevance: of each, shape (n,).
+        best_cosine: among all allowed messages, or where nobody wanted that, those looked at; None
+            where there is none.
+        allowed: messages that passed the conditions; in MODE_LEXICAL, with a word of the query.
+        searchable: messages that could have been found without conditions.
+        exact: nothing that was not looked at could be among the best.
+        lexical_us: what the words took.
+    """
+
+    columns: CandidateColumns
+    order: IntColumn
     relevance: WideRows
     best_cosine: float | None
     allowed: int
@@ -154,28 +174,49 @@ class Candidates:
 
     def __len__(self) -> int:
         """How many."""
-        return len(self.seqs)
+        return len(self.order)
+
+    @property
+    def seqs(self) -> IntColumn:
+        """Shape (n,)."""
+        return self.columns.seqs[self.order]
+
+    @property
+    def times_ns(self) -> IntColumn | None:
+        """Shape (n,); None in MODE_DENSE."""
+        times_ns = self.columns.times_ns
+        return None if times_ns is None else times_ns[self.order]
+
+    @property
+    def cosines(self) -> FloatRows:
+        """Shape (n,); NaN where there is none."""
+        return self.columns.cosines[self.order]
+
+    @property
+    def chunks(self) -> IntColumn:
+        """Shape (n,)."""
+        return self.columns.chunks[self.order]
 
     def hit(self, position: int, recency: float = 0.0, diversity: float = 0.0) -> Hit:
         """One of them, with what recency and diversity add."""
-        p, at = self.parts, position
-        cosine = float(self.cosines[at])
+        of, at = self.columns, int(self.order[position])
+        parts, cosine = of.parts, float(of.cosines[at])
         return Hit(
-            seq=int(self.seqs[at]),
-            revision=int(self.revisions[at]),
-            relevance=float(self.relevance[at]) + recency + diversity,
+            seq=int(of.seqs[at]),
+            revision=int(of.revisions[at]),
+            relevance=float(self.relevance[position]) + recency + diversity,
             cosine=None if cosine != cosine else cosine,
-            chunk=int(self.chunks[at]),
-            chunks=int(self.chunk_counts[at]),
-            dense_rank=int(self.dense_ranks[at]),
-            lexical_rank=int(self.lexical_ranks[at]),
-            bm25=float(self.bm25[at]),
-            bm25_in_context=float(self.bm25_in_context[at]),
+            chunk=int(of.chunks[at]),
+            chunks=int(of.chunk_counts[at]),
+            dense_rank=int(of.dense_ranks[at]),
+            lexical_rank=int(of.lexical_ranks[at]),
+            bm25=float(of.bm25[at]),
+            bm25_in_context=float(of.bm25_in_context[at]),
             parts=Parts(
-                dense=float(p.dense[at]),
-                lexical=float(p.lexical[at]),
-                neighbour=float(p.neighbour[at]),
-                author=float(p.author[at]),
+                dense=float(parts.dense[at]),
+                lexical=float(parts.lexical[at]),
+                neighbour=float(parts.neighbour[at]),
+                author=float(parts.author[at]),
                 recency=recency,
                 diversity=diversity,
             ),
@@ -183,21 +224,11 @@ class Candidates:
 
     def taken(self, positions: IntColumn | BoolColumn) -> Candidates:
         """Those at these positions, in this order."""
-        return replace(
-            self,
-            seqs=self.seqs[positions],
-            revisions=self.revisions[positions],
-            times_ns=None if self.times_ns is None else self.times_ns[positions],
-            cosines=self.cosines[positions],
-            chunks=self.chunks[positions],
-            chunk_counts=self.chunk_counts[positions],
-            dense_ranks=self.dense_ranks[positions],
-            lexical_ranks=self.lexical_ranks[positions],
-            bm25=self.bm25[positions],
-            bm25_in_context=self.bm25_in_context[positions],
-            parts=self.parts.taken(positions),
-            relevance=self.relevance[positions],
-        )
+        return replace(self, order=self.order[positions], relevance=self.relevance[positions])
+
+    def with_times(self, times_ns: IntColumn) -> Candidates:
+        """The same with times, in the order of `columns`."""
+        return replace(self, columns=replace(self.columns, times_ns=times_ns))
 
 
 class CandidateSearch:
@@ -219,7 +250,7 @@ class CandidateSearch:
             return self._dense(asked, conditions)
         for _ in range(GATHERINGS_MAX - 1):
             gathered = self._gather(asked, conditions, self._lexical)
-            if not (gathered.is_short or gathered.changed.any()):
+            if not gathered.is_stale:
                 break
         else:
             gathered = self._gather(asked, conditions, self._lexical)
@@ -229,8 +260,7 @@ class CandidateSearch:
 
     def _dense(self, asked: Asked, conditions: Conditions) -> Candidates:
         answers = self._searches(asked.vectors, asked, conditions)
-        hits = answers[0].hits if len(answers) == 1 else self._best_of_all(asked, answers)
-        return _of_vector_hits(hits, answers)
+        return _of_hits(nearest_of(answers, asked.depth), answers)
 
     def _searches(
         self, vectors: FloatRows | None, asked: Asked, conditions: Conditions
@@ -240,112 +270,102 @@ class CandidateSearch:
             for vector in (() if vectors is None else vectors)
         ]
 
-    @staticmethod
-    def _best_of_all(asked: Asked, answers: Sequence[VectorAnswer]) -> tuple[VectorHit, ...]:
-        """Each message with the nearest phrasing: who is in the best of all is in one list's."""
-        best: dict[int, VectorHit] = {}
-        for answer in answers:
-            for hit in answer.hits:
-                other = best.get(hit.seq)
-                if other is None or (hit.revision, hit.score) > (other.revision, other.score):
-                    best[hit.seq] = hit
-        ordered = sorted(best.values(), key=lambda hit: (-hit.score, hit.seq))
-        return tuple(ordered[: asked.depth])
-
     # ---- by words too ----
 
     def _gather(self, asked: Asked, conditions: Conditions, lexical: LexicalIndex) -> _Gathered:
-        hybrid = asked.mode is Mode.HYBRID
-        answers = self._searches(asked.ranking_vectors, asked, conditions) if hybrid else []
-        hits = [HitColumns.of(answer.hits) for answer in answers]
-        also = seqs_of(hits) if hits else None
+        nearest = self._nearest(asked, conditions)
+        also = None if nearest is None else nearest.seqs
         started = time.perf_counter_ns()
         query = conditions.on_words(asked.texts, asked.depth, also)
         words = None if asked.words is None else asked.words.take()
         match = words.match(query) if words else lexical.match(asked.resource_id, query)
         lexical_us = (time.perf_counter_ns() - started) // 1000
-        everyone = np.ones(len(match.seqs), dtype=np.bool_)
-        ranked_by: NearRows | None = None
-        if hybrid:
-            ranked_by = self._cosines(asked.ranking_vectors, asked, match, everyone, hits)
-        near = ranked_by
-        if asked.vectors is None:
-            near = None
-        elif asked.vectors is not asked.ranking_vectors or not hybrid:
-            near = self._cosines(asked.vectors, asked, match, match.is_candidate)
         is_short = bool(words is not None and also is not None and _lacks(match.seqs, also))
-        return _Gathered(answers, also, match, ranked_by, near, is_short, lexical_us)
+        near, ranked_by, changed = self._near(asked, match)
+        return _Gathered(nearest, match, ranked_by, near, changed, is_short, lexical_us)
 
-    def _cosines(
-        self,
-        vectors: FloatRows | None,
-        asked: Asked,
-        match: LexicalMatch,
-        wanted: BoolColumn,
-        found: Sequence[HitColumns] = (),
-    ) -> NearRows:
-        """Cosines of the wanted rows of a match with each vector; NaN for the others.
+    def _nearest(self, asked: Asked, conditions: Conditions) -> NearestMessages | None:
+        """The best by meaning; None in MODE_LEXICAL."""
+        if asked.mode is not Mode.HYBRID or asked.ranking_vectors is None:
+            return None
+        queries = [conditions.on_vectors(vector, asked.depth) for vector in asked.ranking_vectors]
+        return self._index.nearest(asked.resource_id, queries)
 
-        Those among what a search with the vector has `found` are not computed again.
-        """
-        rows = NearRows.none(0 if vectors is None else len(vectors), len(wanted))
-        for phrasing, vector in enumerate(() if vectors is None else vectors):
-            unknown = wanted
-            if found:
-                known = rows.put_hits(phrasing, found[phrasing], match)
-                unknown = wanted.copy()
-                unknown[known] = False
-            positions = np.flatnonzero(unknown)
-            if len(positions):
-                looked_up = self._index.cosines(asked.resource_id, match.seqs[positions], vector)
-                rows.put(phrasing, positions, looked_up, match.revisions[positions])
-        return rows
+    def _near(
+        self, asked: Asked, match: LexicalMatch
+    ) -> tuple[NearRows | None, NearRows | None, BoolColumn | None]:
+        """`near`, `ranked_by` and `changed` of `_Gathered`: all vectors are looked up at once."""
+        vectors, ranking_vectors = asked.vectors, asked.ranking_vectors
+        if vectors is None or ranking_vectors is None:
+            return None, None, None
+        hybrid, told = asked.mode is Mode.HYBRID, len(vectors)
+        if hybrid and ranking_vectors is not vectors:
+            vectors = np.concatenate((vectors, ranking_vectors))
+        found = self._index.cosines(asked.resource_id, match.seqs, vectors)
+        rows = NearRows.of(found, match.revisions)
+        changed = found.revisions > match.revisions
+        return (
+            rows.phrasings(0, told),
+            rows.phrasings(len(vectors) - told, len(vectors)) if hybrid else None,
+            changed if changed.any() else None,
+        )
 
     def _ranked(self, asked: Asked, conditions: Conditions, gathered: _Gathered) -> Candidates:
-        match = gathered.match
-        parts = fused(match, self._what_counts(asked, gathered), self._weights)
-        bm25 = match.own.max(axis=0)
-        is_candidate = match.is_candidate & ~gathered.changed
+        match, nearest = gathered.match, gathered.nearest
+        parts = fused(match, gathered.what_counts, self._weights)
+        bm25 = _largest(match.own)
+        is_candidate = match.is_candidate
+        if gathered.changed is not None:
+            is_candidate = is_candidate & ~gathered.changed
         if asked.mode is Mode.LEXICAL:
-            is_candidate &= bm25 > 0
-        positions = np.flatnonzero(is_candidate)
-        relevance = parts.relevance[positions]
-        order = best_first(relevance, match.seqs[positions])
-        positions, relevance = positions[order], relevance[order]
-        parts = parts.taken(positions)
-        seqs, in_context = match.seqs[positions], match.context.max(axis=0)[positions]
-        cosines, chunks, chunk_counts = gathered.nearest(positions)
-        dense_ranks = lexical_ranks = np.zeros(len(positions), dtype=np.int64)
-        if asked.with_ranks:
-            dense_ranks = gathered.dense_ranks(positions)
-            lexical_ranks = _ranks(parts.lexical, in_context > 0, seqs)
-        answers = gathered.answers
+            is_candidate = is_candidate & (bm25 > 0)
+        order = is_candidate.nonzero()[0]
+        relevance = parts.relevance[order]
+        # Those of a match are by seq: a sort that is stable needs not look at it.
+        by_relevance = (-relevance).argsort(kind="stable")
+        order, relevance = order[by_relevance], relevance[by_relevance]
+        columns = self._columns(asked, gathered, parts, bm25, is_candidate)
         return Candidates(
-            seqs=seqs,
-            revisions=match.revisions[positions],
-            times_ns=match.times_ns[positions],
-            cosines=cosines,
-            chunks=chunks,
-            chunk_counts=chunk_counts,
-            dense_ranks=dense_ranks,
-            lexical_ranks=lexical_ranks,
-            bm25=bm25[positions],
-            bm25_in_context=in_context,
-            parts=parts,
+            columns=columns,
+            order=order,
             relevance=relevance,
-            best_cosine=self._best_cosine(asked, conditions, cosines),
-            allowed=answers[0].candidates if answers else match.matched,
-            searchable=answers[0].searchable if answers else match.searchable,
+            best_cosine=self._best_cosine(asked, conditions, columns.cosines[order]),
+            allowed=nearest.candidates if nearest else match.matched,
+            searchable=nearest.searchable if nearest else match.searchable,
             exact=gathered.is_everything(asked.depth),
             lexical_us=gathered.lexical_us,
         )
 
-    def _what_counts(self, asked: Asked, gathered: _Gathered) -> Cosines | None:
-        """The cosines that MODE_HYBRID ranks by; None in MODE_LEXICAL."""
-        if gathered.ranked_by is None or asked.ranking_vectors is None:
-            return None
-        mean, std = self._index.moments(asked.resource_id, asked.ranking_vectors)
-        return Cosines(gathered.ranked_by.cosines, mean, std)
+    @staticmethod
+    def _columns(
+        asked: Asked,
+        gathered: _Gathered,
+        parts: FusedParts,
+        bm25: FloatRows,
+        is_candidate: BoolColumn,
+    ) -> CandidateColumns:
+        match, near, in_context = gathered.match, gathered.near, _largest(gathered.match.context)
+        zeros: IntColumn = np.zeros(len(bm25), dtype=np.int64)
+        cosines, chunks = (
+            near.nearest() if near else (np.full(len(bm25), np.nan, np.float32), zeros)
+        )
+        dense_ranks = lexical_ranks = zeros
+        if asked.with_ranks:
+            dense_ranks = gathered.dense_ranks(is_candidate)
+            lexical_ranks = _ranks(parts.lexical, is_candidate & (in_context > 0), match.seqs)
+        return CandidateColumns(
+            seqs=match.seqs,
+            revisions=match.revisions,
+            times_ns=match.times_ns,
+            cosines=cosines,
+            chunks=chunks,
+            chunk_counts=near.chunk_counts if near else zeros,
+            dense_ranks=dense_ranks,
+            lexical_ranks=lexical_ranks,
+            bm25=bm25,
+            bm25_in_context=in_context,
+            parts=parts,
+        )
 
     def _best_cosine(
         self, asked: Asked, conditions: Conditions, cosines: FloatRows
@@ -355,8 +375,8 @@ class CandidateSearch:
         if asked.best_cosine_wanted:
             answers = self._searches(asked.vectors, replace(asked, depth=1), conditions)
             return _best_score(answers)
-        there = cosines[~np.isnan(cosines)]
-        return float(there.max()) if len(there) else None
+        best = float(np.fmax.reduce(cosines, initial=-np.inf))  # passes over NaN
+        return best if best > -np.inf else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,64 +384,72 @@ class _Gathered:
     """What the indexes gave for one query.
 
     Attributes:
-        answers, also: the best by meaning (MODE_HYBRID).
+        nearest: the best by meaning (MODE_HYBRID).
         match: the best by words, and those.
         ranked_by: cosines that count (MODE_HYBRID).
         near: cosines that are told; None: nobody asked.
+        changed: shape (n,). The message changed between the looks; None: none did.
         is_short: the words were scored before some of the best by meaning were there.
     """
 
-    answers: list[VectorAnswer]
-    also: IntColumn | None
+    nearest: NearestMessages | None
     match: LexicalMatch
     ranked_by: NearRows | None
     near: NearRows | None
+    changed: BoolColumn | None
     is_short: bool
     lexical_us: int
 
     @property
-    def changed(self) -> BoolColumn:
-        """Shape (n,). The message changed between the looks."""
-        changed = np.zeros(len(self.match.seqs), dtype=np.bool_)
-        for rows in (self.ranked_by, self.near):
-            if rows is not None:
-                changed |= rows.changed
-        return changed
+    def is_stale(self) -> bool:
+        """Something changed between the looks: look anew."""
+        return self.is_short or self.changed is not None
 
-    def nearest(self, positions: IntColumn) -> tuple[FloatRows, IntColumn, IntColumn]:
-        """Cosine, chunk and chunks with the nearest phrasing, in the order of the positions."""
-        return (self.near or NearRows.none(1, len(self.match.seqs))).nearest(positions)
+    @property
+    def what_counts(self) -> Cosines | None:
+        """The cosines that MODE_HYBRID ranks by; None in MODE_LEXICAL."""
+        if self.ranked_by is None or self.nearest is None:
+            return None
+        return Cosines(self.ranked_by.cosines, self.nearest.mean, self.nearest.std)
 
-    def dense_ranks(self, positions: IntColumn) -> IntColumn:
-        """Places among the best by meaning; 0 for the others."""
-        if self.ranked_by is None or self.also is None:
-            return np.zeros(len(positions), dtype=np.int64)
-        cosines, seqs = self.ranked_by.nearest(positions)[0], self.match.seqs[positions]
-        return _ranks(cosines, np.isin(seqs, self.also) & ~np.isnan(cosines), seqs)
+    def dense_ranks(self, listed: BoolColumn) -> IntColumn:
+        """Places among the best by meaning, of those listed; 0 for the others."""
+        seqs = self.match.seqs
+        if self.ranked_by is None or self.nearest is None:
+            return np.zeros(len(seqs), dtype=np.int64)
+        cosines, found = self.ranked_by.nearest()[0], np.isin(seqs, self.nearest.seqs)
+        return _ranks(cosines, listed & found & ~np.isnan(cosines), seqs)
 
     def is_everything(self, depth: int) -> bool:
         """No allowed message with a vector, or with a word of the query around it, was left out."""
+        if self.nearest is not None and self.nearest.candidates > depth:
+            return False
         by_words = self.match.is_candidate & (self.match.context > 0).any(axis=0)
-        return int(by_words.sum()) < depth and all(a.candidates <= depth for a in self.answers)
+        return int(by_words.sum()) < depth
 
 
-def _of_vector_hits(hits: Sequence[VectorHit], answers: Sequence[VectorAnswer]) -> Candidates:
+def _of_hits(found: VectorHits, answers: Sequence[VectorAnswer]) -> Candidates:
     """What was found by meaning alone, by (cosine descending, seq ascending)."""
-    columns = HitColumns.of(hits)
-    zeros = np.zeros(len(hits))
-    wide = columns.scores.astype(np.float64)
-    return Candidates(
-        seqs=columns.seqs,
-        revisions=columns.revisions,
+    n = len(found.seqs)
+    zeros, none = np.zeros(n), np.zeros(n, dtype=np.float32)
+    wide = found.scores.astype(np.float64)
+    places = np.arange(n)
+    columns = CandidateColumns(
+        seqs=found.seqs,
+        revisions=found.revisions,
         times_ns=None,
-        cosines=columns.scores,
-        chunks=columns.chunks,
-        chunk_counts=columns.chunk_counts,
-        dense_ranks=np.arange(1, len(hits) + 1),
-        lexical_ranks=np.zeros(len(hits), dtype=np.int64),
-        bm25=zeros.astype(np.float32),
-        bm25_in_context=zeros.astype(np.float32),
+        cosines=found.scores,
+        chunks=found.chunks,
+        chunk_counts=found.chunk_counts,
+        dense_ranks=places + 1,
+        lexical_ranks=np.zeros(n, dtype=np.int64),
+        bm25=none,
+        bm25_in_context=none,
         parts=FusedParts(wide, zeros, zeros, zeros),
+    )
+    return Candidates(
+        columns=columns,
+        order=places,
         relevance=wide,
         best_cosine=_best_score(answers),
         allowed=answers[0].candidates,
@@ -431,13 +459,22 @@ def _of_vector_hits(hits: Sequence[VectorHit], answers: Sequence[VectorAnswer]) 
 
 
 def _best_score(answers: Sequence[VectorAnswer]) -> float | None:
-    return max((answer.hits[0].score for answer in answers if answer.hits), default=None)
+    best = (float(answer.found.scores[0]) for answer in answers if len(answer.found.scores))
+    return max(best, default=None)
+
+
+def _largest(of_phrasings: FloatRows) -> FloatRows:
+    """The largest over the phrasings; nearly always there is one, which needs no look."""
+    largest: FloatRows = of_phrasings[0] if len(of_phrasings) == 1 else of_phrasings.max(axis=0)
+    return largest
 
 
 def _lacks(seqs: IntColumn, wanted: IntColumn) -> bool:
     """Whether one that is wanted is not there; both are sorted and unique."""
-    places = np.searchsorted(seqs, wanted)
-    return bool((np.append(seqs, -1)[places] != wanted).any())
+    if not len(seqs):
+        return len(wanted) > 0
+    places = np.minimum(seqs.searchsorted(wanted), len(seqs) - 1)
+    return bool((seqs[places] != wanted).any())
 
 
 def _ranks(scores: FloatRows | WideRows, listed: BoolColumn, seqs: IntColumn) -> IntColumn:

@@ -1,4 +1,4 @@
-"""How near candidates are to each phrasing of a query: what searches found, and what was looked up.
+"""How near candidates are to each phrasing of a query.
 
 Vectors and words are looked at one after the other: a vector counts only where it is of the same
 revision as the words.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semanticrecall_core.types.lexical import LexicalMatch
-from semanticrecall_core.types.values import CosineRows, VectorHit
+from semanticrecall_core.types.values import CosineRows, VectorAnswer, VectorHits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,35 +21,28 @@ if TYPE_CHECKING:
 
     BoolColumn = NDArray[np.bool_]
 
-
-class HitColumns(NamedTuple):
-    """Hits as columns, in their order; see `VectorHit`."""
-
-    seqs: IntColumn
-    scores: FloatRows
-    chunks: IntColumn
-    chunk_counts: IntColumn
-    revisions: IntColumn
-
-    @classmethod
-    def of(cls, hits: Sequence[VectorHit]) -> HitColumns:
-        """These hits."""
-        seqs, scores, chunks, chunk_counts, revisions = (
-            zip(*hits, strict=True) if hits else ((),) * 5
-        )
-        return cls(
-            np.array(seqs, dtype=np.int64),
-            np.array(scores, dtype=np.float32),
-            np.array(chunks, dtype=np.int64),
-            np.array(chunk_counts, dtype=np.int64),
-            np.array(revisions, dtype=np.int64),
-        )
+_NAN = np.float32(np.nan)
 
 
-def seqs_of(hits: Sequence[HitColumns]) -> IntColumn:
-    """The messages of one search or more, sorted, unique."""
-    seqs = [columns.seqs for columns in hits]
-    return np.sort(seqs[0]) if len(seqs) == 1 else np.unique(np.concatenate(seqs))
+def nearest_of(answers: Sequence[VectorAnswer], top_k: int) -> VectorHits:
+    """The best of all searches, each message once, with the nearest phrasing.
+
+    Who is among the best of all is among those of one search. Of two revisions of a message, met
+    because it changed between the searches, the newer one counts.
+    """
+    if len(answers) == 1:
+        return answers[0].found
+    each = [answer.found for answer in answers]
+    found = VectorHits(
+        np.concatenate([one.seqs for one in each]),
+        np.concatenate([one.scores for one in each]),
+        np.concatenate([one.chunks for one in each]),
+        np.concatenate([one.chunk_counts for one in each]),
+        np.concatenate([one.revisions for one in each]),
+    )
+    order = np.lexsort((-found.scores, -found.revisions, found.seqs))
+    best: IntColumn = order[np.unique(found.seqs[order], return_index=True)[1]]  # by seq
+    return found.taken(best[np.argsort(-found.scores[best], kind="stable")][:top_k])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,56 +51,34 @@ class NearRows:
 
     Attributes:
         cosines: shape (phrasings, n). NaN where there is no vector of this revision.
-        chunks, chunk_counts: shape (phrasings, n).
-        changed: shape (n,). There is a vector of a newer revision.
+        chunks: shape (phrasings, n); 0 where there is none.
+        chunk_counts: shape (n,); 0 where there are none.
     """
 
     cosines: FloatRows
     chunks: IntColumn
     chunk_counts: IntColumn
-    changed: BoolColumn
 
     @classmethod
-    def none(cls, phrasings: int, n: int) -> NearRows:
-        """Not near to anything."""
+    def of(cls, found: CosineRows, revisions: IntColumn) -> NearRows:
+        """What was looked up of messages whose words are of these revisions."""
+        current = found.revisions == revisions
+        if current.all():
+            return cls(found.cosines, found.chunks, found.chunk_counts)
         return cls(
-            np.full((phrasings, n), np.nan, dtype=np.float32),
-            np.zeros((phrasings, n), dtype=np.int64),
-            np.zeros((phrasings, n), dtype=np.int64),
-            np.zeros(n, dtype=np.bool_),
+            np.where(current, found.cosines, _NAN),
+            np.where(current, found.chunks, 0),
+            np.where(current, found.chunk_counts, 0),
         )
 
-    def put(
-        self, phrasing: int, positions: IntColumn, found: CosineRows, revisions: IntColumn
-    ) -> None:
-        """What was looked up for these positions, whose words are of these revisions."""
-        current = found.revisions == revisions
-        self.cosines[phrasing, positions] = np.where(current, found.cosines, np.nan)
-        self.chunks[phrasing, positions] = found.chunks
-        self.chunk_counts[phrasing, positions] = found.chunk_counts
-        self.changed[positions] |= found.revisions > revisions
+    def phrasings(self, start: int, stop: int) -> NearRows:
+        """The same messages with some of the phrasings."""
+        return NearRows(self.cosines[start:stop], self.chunks[start:stop], self.chunk_counts)
 
-    def put_hits(self, phrasing: int, hits: HitColumns, match: LexicalMatch) -> IntColumn:
-        """What a search found, where its words are of the same revision; those positions."""
-        if not len(match.seqs):
-            return np.empty(0, dtype=np.int64)
-        positions: IntColumn = np.searchsorted(match.seqs, hits.seqs)
-        positions[positions == len(match.seqs)] = 0
-        same = match.seqs[positions] == hits.seqs
-        same &= match.revisions[positions] == hits.revisions
-        positions = positions[same]
-        self.cosines[phrasing, positions] = hits.scores[same]
-        self.chunks[phrasing, positions] = hits.chunks[same]
-        self.chunk_counts[phrasing, positions] = hits.chunk_counts[same]
-        return positions
-
-    def nearest(self, positions: IntColumn) -> tuple[FloatRows, IntColumn, IntColumn]:
-        """Cosine, chunk and chunks with the nearest phrasing, in the order of the positions."""
-        cosines = self.cosines[:, positions]
-        phrasing = np.zeros(len(positions), dtype=np.int64)
-        if len(cosines) > 1:
-            phrasing = np.where(np.isnan(cosines), -np.inf, cosines).argmax(axis=0)
-        best = cosines[phrasing, np.arange(len(positions))]
-        there = ~np.isnan(best)
-        chunks = np.where(there, self.chunks[phrasing, positions], 0)
-        return best, chunks, np.where(there, self.chunk_counts[phrasing, positions], 0)
+    def nearest(self) -> tuple[FloatRows, IntColumn]:
+        """Cosine and chunk with the nearest phrasing, each of shape (n,)."""
+        if len(self.cosines) == 1:
+            return self.cosines[0], self.chunks[0]
+        phrasing = np.where(np.isnan(self.cosines), -np.inf, self.cosines).argmax(axis=0)
+        rows = np.arange(len(phrasing))
+        return self.cosines[phrasing, rows], self.chunks[phrasing, rows]

@@ -198,14 +198,14 @@ class RecallUseCase:
             raise
         info.query_tokens = sum(embedded[text].tokens for text in texts)
         info.query_truncated = any(embedded[text].truncated for text in texts)
-        vectors = np.stack(own + [embedded[text].vectors[0] for text in texts])
+        vectors = np.array(own + [embedded[text].vectors[0] for text in texts], np.float32)
         ranking_vectors = vectors
         if any(names):
-            turned = (
+            turned = [
                 turned_away(vector, [embedded[name].vectors[0] for name in one])
                 for vector, one in zip(vectors, names, strict=True)
-            )
-            ranking_vectors = np.stack(list(turned))
+            ]
+            ranking_vectors = np.array(turned, np.float32)
         return replace(asked, vectors=vectors, ranking_vectors=ranking_vectors, words=words)
 
     def _words_begun(self, asked: Asked, embedding: tuple[str, ...]) -> WordsBegun | None:
@@ -365,14 +365,14 @@ class RecallUseCase:
 
     def _timed(self, query: RecallQuery, candidates: Candidates) -> Candidates:
         """With the times that recency needs; vectors are searched without them."""
-        if not query.recency_weight or candidates.times_ns is not None:
+        columns = candidates.columns
+        if not query.recency_weight or columns.times_ns is not None:
             return candidates
-        seqs = np.sort(candidates.seqs)
-        rows = self._store.load_rows(query.resource_id, seqs)
+        rows = self._store.load_rows(query.resource_id, np.sort(columns.seqs))
         times = dict(zip(rows.seqs.tolist(), rows.times_ns.tolist(), strict=True))
         # Who is not there any more is found out when the hits are fetched.
-        times_ns = [times.get(seq, 0) for seq in candidates.seqs.tolist()]
-        return replace(candidates, times_ns=np.array(times_ns, dtype=np.int64))
+        times_ns = [times.get(seq, 0) for seq in columns.seqs.tolist()]
+        return candidates.with_times(np.array(times_ns, dtype=np.int64))
 
     def _vectors_of(self, query: RecallQuery) -> Callable[[IntColumn, IntColumn], FloatRows]:
         return lambda seqs, chunks: self._index.vectors_of(query.resource_id, seqs, chunks)

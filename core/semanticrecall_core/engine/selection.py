@@ -77,7 +77,7 @@ def selected(
         vectors_of: the vectors of (seqs, chunks).
         now_ns: what age is counted from.
     """
-    span = span_of(candidates.relevance)
+    span = span_of(candidates.relevance) if query.recency_weight else (0.0, 1.0)
     recent = _recency_of(query, candidates, span, now_ns)
     if query.recency_weight:
         order = best_first(candidates.relevance + recent, candidates.seqs)

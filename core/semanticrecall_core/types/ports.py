@@ -12,6 +12,7 @@ from .erasing import ErasableStore
 from .filters import Filter
 from .generations import GenerationStore
 from .lexical import LexicalListener, LexicalRows
+from .nearest import CosineRows, NearestMessages, VectorAnswer, VectorQuery
 from .stats import (
     CacheStats,
     SchedulerStats,
@@ -22,7 +23,6 @@ from .stored_message import MessageBody
 from .values import (
     AppendOutcome,
     CallBudget,
-    CosineRows,
     EmbeddedText,
     EmbedRole,
     ListQuery,
@@ -33,8 +33,6 @@ from .values import (
     RowChecksums,
     StoredMessage,
     ThreadSummary,
-    VectorAnswer,
-    VectorQuery,
     VectorRecord,
 )
 from .verifying import ImageCheck, RecordCare
@@ -382,19 +380,18 @@ class VectorIndex(CommitListener, Protocol):
         """The exact top_k messages by cosine of their best chunk, among those allowed."""
         ...
 
-    def cosines(self, resource_id: str, seqs: IntColumn, vector: FloatRows) -> CosineRows:
-        """The exact cosines of these messages (sorted, unique), as `search` gives them."""
+    def cosines(self, resource_id: str, seqs: IntColumn, vectors: FloatRows) -> CosineRows:
+        """The exact cosines of these messages (sorted, unique) with each vector, as of `search`."""
+        ...
+
+    def nearest(self, resource_id: str, queries: Sequence[VectorQuery]) -> NearestMessages:
+        """Whom `search` finds for queries that differ in their vectors, and `moments` of these."""
         ...
 
     def moments(self, resource_id: str, vectors: FloatRows) -> tuple[FloatRows, FloatRows]:
         """Mean and standard deviation (above 0) of the cosines of all rows with each vector.
 
-        Args:
-            resource_id: the partition.
-            vectors: shape (queries, dimensions), unit length.
-
-        Returns:
-            Two arrays of shape (queries,).
+        `vectors`: shape (queries, dimensions), unit length. Both of shape (queries,).
         """
         ...
 

@@ -12,9 +12,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .errors import CancelledError, DeadlineExceededError, SemanticRecallError
+from .nearest import CosineRows as CosineRows
+from .nearest import NearestMessages as NearestMessages
+from .nearest import VectorAnswer as VectorAnswer
+from .nearest import VectorHit as VectorHit
+from .nearest import VectorHits as VectorHits
+from .nearest import VectorQuery as VectorQuery
 from .stored_message import StoredMessage as StoredMessage
 
 if TYPE_CHECKING:
@@ -214,74 +220,6 @@ class PartitionImage:
     codes: ByteColumn
     errors: FloatRows
     scale_clip: float
-
-
-@dataclass(frozen=True, slots=True)
-class VectorQuery:
-    """What `VectorIndex.search` is asked. All conditions hold before top-k.
-
-    Attributes:
-        vector: shape (dimensions,), unit length.
-        top_k: how many messages (not chunks).
-        thread_key: only this thread; None is all threads.
-        roles: only these; empty is all.
-        time_from_ns, time_to_ns: half-open interval; None is open.
-        allowed_seqs: only these rows (sorted, unique); None is all.
-        excluded_seqs: never these rows (sorted, unique).
-    """
-
-    vector: FloatRows
-    top_k: int
-    thread_key: int | None = None
-    roles: frozenset[Role] = frozenset()
-    time_from_ns: int | None = None
-    time_to_ns: int | None = None
-    allowed_seqs: IntColumn | None = None
-    excluded_seqs: IntColumn | None = None
-
-
-class VectorHit(NamedTuple):
-    """One message found: its best chunk and that chunk's cosine (a float32 value).
-
-    All of it, and that it met the query's conditions, holds for this revision of the message.
-    """
-
-    seq: int
-    score: float
-    chunk: int
-    chunks: int
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class VectorAnswer:
-    """Hits by (score descending, seq ascending); at most top_k; each message once.
-
-    Attributes:
-        candidates: messages that passed every condition.
-        searchable: messages in the partition.
-        exact: it is proven that no message kept out belongs among the hits.
-    """
-
-    hits: tuple[VectorHit, ...]
-    candidates: int
-    searchable: int
-    exact: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class CosineRows:
-    """Cosines of some messages with one vector, in the order they were asked for.
-
-    Attributes:
-        cosines: shape (n,), float32. Of the best chunk; NaN where the message has no vectors.
-        chunks, chunk_counts, revisions: shape (n,). As in `VectorHit`; 0 where there are none.
-    """
-
-    cosines: FloatRows
-    chunks: IntColumn
-    chunk_counts: IntColumn
-    revisions: IntColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from semanticrecall_core.types.values import FloatRows, IntColumn
 
     CodeRows = NDArray[np.uint8]
+    WideRows = NDArray[np.float64]
     ErrorColumn = NDArray[np.float32]
 
 faiss = load_faiss()
@@ -60,58 +61,66 @@ def float_slack(dimensions: int) -> float:
     return (dimensions + 8) * 2.0**-23
 
 
-class Checked:
-    """A checked query as exact cosines need it. Read-only.
+def checked(vectors: FloatRows, dimensions: int) -> WideRows:
+    """Queries as exact cosines need them: in float64, shape (queries, dimensions).
+
+    Raises:
+        InvalidArgumentError: a wrong shape or dtype, not finite, not of unit length.
+    """
+    if vectors.ndim != 2 or vectors.shape[1] != dimensions or vectors.dtype != np.float32:
+        raise InvalidArgumentError.of(
+            "query_embedding", f"must be float32 with {dimensions} numbers"
+        )
+    wide = vectors.astype(np.float64)
+    squares: list[float] = np.vecdot(wide, wide).tolist()
+    if not all(abs(square - 1.0) <= NORM_SQUARED_TOLERANCE for square in squares):
+        raise InvalidArgumentError.of("query_embedding", "must be finite and of unit length")
+    return wide
+
+
+class _CodedQuery(NamedTuple):
+    """A query as coded rows are scanned with it; see `Probe`."""
+
+    codes: FloatRows
+    scale: float
+    error: float
+
+
+class Probe:
+    """A checked query in every form that a search needs. Never changed; made once a search.
 
     Attributes:
-        vector, wide: shape (dimensions,), float32 and float64.
+        vector: shape (dimensions,), float32.
+        wide: shape (1, dimensions), float64.
     """
 
-    __slots__ = ("vector", "wide")
+    __slots__ = ("_coded", "_digest", "vector", "wide")
 
     def __init__(self, vector: FloatRows, dimensions: int) -> None:
         """Check a query.
 
         Raises:
-            InvalidArgumentError: a wrong shape or dtype, not finite, not of unit length.
+            InvalidArgumentError: as `checked`.
         """
-        if vector.shape != (dimensions,) or vector.dtype != np.float32:
-            raise InvalidArgumentError.of(
-                "query_embedding", f"must be float32 with {dimensions} numbers"
-            )
-        wide = vector.astype(np.float64)
-        if not abs(float(np.vecdot(wide, wide)) - 1.0) <= NORM_SQUARED_TOLERANCE:
-            raise InvalidArgumentError.of("query_embedding", "must be finite and of unit length")
-        self.vector = np.ascontiguousarray(vector)
-        self.wide = wide
-
-
-class Probe(Checked):
-    """A checked query in every form that a scan needs. Read-only; made once a search.
-
-    Attributes:
-        codes: shape (1, dimensions), float32 whole numbers within [-127, 127].
-        scale: codes / scale is close to the vector.
-        error: no less than |q - q'|.
-    """
-
-    __slots__ = ("_digest", "codes", "error", "scale")
-
-    def __init__(self, vector: FloatRows, dimensions: int) -> None:
-        """Check and code a query.
-
-        Raises:
-            InvalidArgumentError: as `Checked`.
-        """
-        super().__init__(vector, dimensions)
-        wide = self.wide
-        self.scale = CODE_MAX / float(np.maximum.reduce(np.abs(wide)))
-        scaled = wide * self.scale
-        rounded = np.rint(scaled)
-        self.codes: FloatRows = rounded.astype(np.float32).reshape(1, -1)
-        scaled -= rounded
-        self.error = math.sqrt(np.vecdot(scaled, scaled)) / self.scale * (1.0 + 1e-9)
+        self.wide = checked(vector[np.newaxis], dimensions)
+        self.vector: FloatRows = np.ascontiguousarray(vector)
+        self._coded: _CodedQuery | None = None
         self._digest: bytes | None = None
+
+    @property
+    def codes(self) -> FloatRows:
+        """Shape (1, dimensions), whole numbers within [-127, 127]."""
+        return self._in_codes().codes
+
+    @property
+    def scale(self) -> float:
+        """`codes` / `scale` is close to the vector."""
+        return self._in_codes().scale
+
+    @property
+    def error(self) -> float:
+        """No less than |q - q'|."""
+        return self._in_codes().error
 
     @property
     def digest(self) -> bytes:
@@ -122,6 +131,19 @@ class Probe(Checked):
         if self._digest is None:
             self._digest = sha256(_DIGEST_SALT + self.vector.tobytes()).digest()
         return self._digest
+
+    def _in_codes(self) -> _CodedQuery:
+        """Made when it is first wanted: small partitions have no codes. Two threads make equals."""
+        coded = self._coded
+        if coded is None:
+            wide = self.wide
+            scale = CODE_MAX / float(np.maximum.reduce(np.abs(wide[0])))
+            scaled = wide * scale
+            rounded = np.rint(scaled)
+            scaled -= rounded
+            error = math.sqrt(np.vecdot(scaled[0], scaled[0])) / scale * (1.0 + 1e-9)
+            coded = self._coded = _CodedQuery(rounded.astype(np.float32), scale, error)
+        return coded
 
 
 @dataclass(frozen=True, slots=True)

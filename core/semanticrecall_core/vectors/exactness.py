@@ -22,52 +22,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from semanticrecall_core.types.errors import InvalidArgumentError
-from semanticrecall_core.types.values import VectorAnswer, VectorHit, VectorQuery
+from semanticrecall_core.types.values import VectorAnswer, VectorHits, VectorQuery
 
 from .codes import Probe, float_slack
-from .conditions import allowed_rows, has_conditions
 from .parallel_scan import ScanThreads
 from .partition import Tuning, View
-from .ranked import Ranked, joined, ranked
-from .segment import Part, packed
+from .ranked import joined, nothing, ranked
+from .sources import Source, check_top_k, sources_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from semanticrecall_core.types.values import IntColumn
 
     from .ranked import Chosen, Scores
-    from .rows import BoolMask
 
 R = TypeVar("R")
 
 SCANS_MAX = 3
 WIDENING = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The allowed rows of one part.
-
-    Attributes:
-        part: where they are.
-        allowed: mask over the part's rows; None is all.
-        bits: `allowed` packed, where a coded scan needs it.
-        chosen: positions of the allowed rows where they are few; None otherwise.
-        rows: how many are allowed; above zero.
-    """
-
-    part: Part
-    allowed: BoolMask | None
-    bits: NDArray[np.uint8] | None
-    chosen: IntColumn | None
-    rows: int
-
-    @property
-    def unconditional(self) -> bool:
-        """Everything alive is allowed, so that the next search may ask for the same."""
-        return self.allowed is self.part.alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,37 +83,13 @@ def search(
     Raises:
         InvalidArgumentError: top_k below 1, or a query vector that is not one.
     """
-    if query.top_k < 1:
-        raise InvalidArgumentError.of("top_k", "must be at least 1")
+    check_top_k(query)
     probe = Probe(query.vector, dimensions)
-    sources, candidates = _sources(view, query, tuning)
-    hits: tuple[VectorHit, ...] = ()
+    sources, candidates = sources_of(view, query, tuning)
+    found = nothing()
     if sources:
-        hits = _Search(probe, query.top_k, tuning, threads).nearest(sources).hits()
-    return VectorAnswer(hits, candidates, view.searchable, exact=True)
-
-
-def _sources(view: View, query: VectorQuery, tuning: Tuning) -> tuple[list[Source], int]:
-    """Where the allowed rows are, and how many messages they make."""
-    if not has_conditions(query):
-        parts = view.parts
-        return [Source(p, p.alive, p.alive_bits, None, p.rows) for p in parts], view.searchable
-    sources: list[Source] = []
-    messages = 0
-    for part in view.parts:
-        allowed = allowed_rows(part, query)
-        rows = int(np.count_nonzero(allowed))
-        if not rows:
-            continue
-        messages += int(np.count_nonzero(allowed & part.block.firsts))
-        if rows == len(allowed):
-            sources.append(Source(part, None, None, None, rows))
-        elif rows <= tuning.gather_rows_max:
-            sources.append(Source(part, allowed, None, np.flatnonzero(allowed), rows))
-        else:
-            bits = packed(allowed) if part.coded is not None else None
-            sources.append(Source(part, allowed, bits, None, rows))
-    return sources, messages
+        found = _Search(probe, query.top_k, tuning, threads).nearest(sources)
+    return VectorAnswer(found, candidates, view.searchable, exact=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +101,11 @@ class _Search:
     tuning: Tuning
     threads: ScanThreads | None
 
-    def nearest(self, sources: Sequence[Source]) -> Ranked:
+    def nearest(self, sources: Sequence[Source]) -> VectorHits:
         """The top k messages."""
         wanted = 2 * self.top_k + self.tuning.margin_rows
-        if 2 * wanted >= _rows(sources):
+        # What has no codes is read whole in any case.
+        if 2 * wanted >= _rows(sources) or not any(source.in_codes for source in sources):
             return self._ranked(self._read_whole(sources, -np.inf))
         found = self._scanned(sources, wanted)
         hits = self._best(found, wanted)
@@ -196,7 +144,7 @@ class _Search:
             return [scan(source) for source in sources]
         return self.threads.map(scan, sources)
 
-    def _best(self, found: Sequence[Candidates], wanted: int) -> Ranked:
+    def _best(self, found: Sequence[Candidates], wanted: int) -> VectorHits:
         """The top k of all candidates."""
         return self._ranked(_reaching(found, self._floor_of_codes(found, wanted)))
 
@@ -218,7 +166,7 @@ class _Search:
         kth = float(scores[best[firsts[self.top_k - 1]]])
         return _held(kth - max(candidates.slack for candidates in found))
 
-    def _floor(self, best: Ranked) -> float:
+    def _floor(self, best: VectorHits) -> float:
         """No message below this cosine is among the top k; -inf where that is not known."""
         return -np.inf if len(best.scores) < self.top_k else _held(float(best.scores[-1]))
 
@@ -227,8 +175,8 @@ class _Search:
         slack = float_slack(len(self.probe.vector))
         return _all_that_may_count(sources, scored, self.top_k, floor, slack)
 
-    def _ranked(self, chosen: Sequence[Chosen]) -> Ranked:
-        return ranked(chosen, self.top_k, self.probe)
+    def _ranked(self, chosen: Sequence[Chosen]) -> VectorHits:
+        return ranked(chosen, self.top_k, self.probe.wide)
 
 
 def _held(floor: float) -> float:
@@ -249,7 +197,7 @@ def _is_remembered(source: Source, probe: Probe, wanted: int) -> bool:
 
 def _candidates(source: Source, probe: Probe, wanted: int) -> Candidates:
     part = source.part
-    if source.chosen is not None or part.coded is None:
+    if part.coded is None or source.chosen is not None:
         rows, scores = _float_scores(source, probe)
         slack, outside = float_slack(len(probe.vector)), -np.inf
         if len(rows) > wanted:
@@ -280,19 +228,17 @@ def _float_scores(source: Source, probe: Probe) -> tuple[IntColumn, Scores]:
     vectors = source.part.block.vectors
     if source.chosen is not None:
         return source.chosen, np.vecdot(vectors[source.chosen], probe.vector)
-    scores = np.vecdot(vectors, probe.vector)
-    if source.allowed is None:
-        return np.arange(len(scores)), scores
-    rows = np.flatnonzero(source.allowed)
-    return rows, scores[rows]
+    return source.allowed_of(np.vecdot(vectors, probe.vector))
 
 
 def _reaching(found: Sequence[Candidates], floor: float) -> list[Chosen]:
-    """Candidates whose exact score may be `floor` or more."""
-    if floor == -np.inf:
-        return [(c.source.part.block, c.rows) for c in found]
-    chosen = [(c.source.part.block, c.rows[c.scores >= floor - c.slack]) for c in found]
-    return [(block, rows) for block, rows in chosen if len(rows)]
+    """Candidates whose exact score may be `floor` or more, by row."""
+    chosen: list[Chosen] = []
+    for c in found:
+        rows = np.sort(c.rows if floor == -np.inf else c.rows[c.scores >= floor - c.slack])
+        if len(rows):
+            chosen.append((c.source.part.block, rows))
+    return chosen
 
 
 def _all_that_may_count(
@@ -310,13 +256,16 @@ def _all_that_may_count(
     if floor == -np.inf:
         best: list[Scores] = []
         for source, (rows, scores) in zip(sources, scored, strict=True):
-            first_rows = source.part.block.firsts[rows]
-            best.append(np.maximum.reduceat(scores, np.flatnonzero(first_rows)))
-        messages = np.concatenate(best)
+            if source.part.rows > source.part.messages:
+                starts = source.part.block.firsts[rows].nonzero()[0]
+                scores = np.maximum.reduceat(scores, starts)
+            best.append(scores)
+        messages = joined(best)
         if len(messages) > top_k:
             kth = float(np.partition(messages, len(messages) - top_k)[len(messages) - top_k])
             floor = _held(_held(kth) - slack)
-    return [
+    chosen = [
         (source.part.block, rows[scores >= floor - slack])
         for source, (rows, scores) in zip(sources, scored, strict=True)
     ]
+    return [(block, rows) for block, rows in chosen if len(rows)]

@@ -5,7 +5,7 @@ Which partitions are in memory, and how commits reach them: `partitions.resident
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from semanticrecall_core.types.errors import (
 )
 from semanticrecall_core.types.values import (
     CosineRows,
+    NearestMessages,
     PartitionImage,
     PartitionRows,
     VectorAnswer,
@@ -25,9 +26,10 @@ from semanticrecall_core.types.values import (
 )
 
 from . import lookup
-from .codes import Coder
+from .codes import Coder, checked
 from .exactness import search
 from .loaded import LoadedPartition
+from .nearest import WholeScan, is_small, nearest_seqs, spread_of_scans
 from .parallel_scan import ScanThreads
 from .partition import Partition, Tuning, View
 from .rows import RowBlock, as_partition_rows, checked_block
@@ -100,16 +102,43 @@ class FaissVectorIndex:
         _release_pages(view)
         return answer
 
-    def cosines(self, resource_id: str, seqs: IntColumn, vector: FloatRows) -> CosineRows:
-        """The exact cosines of these messages (sorted, unique), as `search` gives them.
+    def cosines(self, resource_id: str, seqs: IntColumn, vectors: FloatRows) -> CosineRows:
+        """The exact cosines of these messages (sorted, unique) with each vector, as of `search`.
 
         Raises:
             InvalidArgumentError, CorruptDataError: as `search`.
         """
         view = self._partitions.get(resource_id).view
-        found = lookup.cosines(view, seqs, vector, self._dimensions)
+        found = lookup.cosines(view, seqs, checked(vectors, self._dimensions))
         _release_pages(view)
         return found
+
+    def nearest(self, resource_id: str, queries: Sequence[VectorQuery]) -> NearestMessages:
+        """Whom `search` finds for queries that differ in their vectors, and `moments` of these.
+
+        Raises:
+            InvalidArgumentError, CorruptDataError: as `search`.
+        """
+        view = self._partitions.get(resource_id).view
+        if not is_small(view):
+            return self._nearest_of_many(resource_id, queries)
+        scans = [WholeScan(query.vector, self._dimensions) for query in queries]
+        found = [
+            nearest_seqs(view, query, scan, self._tuning)
+            for query, scan in zip(queries, scans, strict=True)
+        ]
+        spread = spread_of_scans(view, scans)
+        _release_pages(view)
+        return NearestMessages(
+            _united([seqs for seqs, _ in found]), found[0][1], view.searchable, *spread
+        )
+
+    def _nearest_of_many(self, resource_id: str, queries: Sequence[VectorQuery]) -> NearestMessages:
+        answers = [self.search(resource_id, query) for query in queries]
+        first = answers[0]
+        seqs = _united([answer.found.seqs for answer in answers])
+        spread = self.moments(resource_id, np.array([query.vector for query in queries]))
+        return NearestMessages(seqs, first.candidates, first.searchable, *spread)
 
     def moments(self, resource_id: str, vectors: FloatRows) -> tuple[FloatRows, FloatRows]:
         """Mean and standard deviation of the cosines of all rows with each vector; see `moments`.
@@ -234,3 +263,8 @@ class FaissVectorIndex:
 def _release_pages(view: View) -> None:
     if view.pages is not None:
         view.pages.release()
+
+
+def _united(sets: Sequence[IntColumn]) -> IntColumn:
+    """The seqs in one set at least, sorted, unique; each is in a set once."""
+    return np.sort(sets[0]) if len(sets) == 1 else np.unique(np.concatenate(sets))

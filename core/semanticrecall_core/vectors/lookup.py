@@ -12,7 +12,6 @@ import numpy as np
 
 from semanticrecall_core.types.values import CosineRows
 
-from .codes import Checked
 from .ranked import exact_cosines
 
 if TYPE_CHECKING:
@@ -21,49 +20,61 @@ if TYPE_CHECKING:
     from semanticrecall_core.types.values import FloatRows, IntColumn
 
     from .partition import View
+    from .ranked import WideRows
     from .segment import Part
 
 
-def cosines(view: View, seqs: IntColumn, vector: FloatRows, dimensions: int) -> CosineRows:
+def cosines(view: View, seqs: IntColumn, queries: WideRows) -> CosineRows:
     """The exact cosines of some messages; see `VectorIndex.cosines`.
 
     Args:
         view: where to look.
         seqs: sorted, unique.
-        vector: shape (dimensions,), unit length.
-        dimensions: numbers in a vector.
-
-    Raises:
-        InvalidArgumentError: a query vector that is not one.
+        queries: checked, shape (queries, dimensions).
     """
-    query = Checked(vector, dimensions)
-    found = CosineRows(
-        cosines=np.full(len(seqs), np.nan, np.float32),
-        chunks=np.zeros(len(seqs), np.int64),
-        chunk_counts=np.zeros(len(seqs), np.int64),
-        revisions=np.zeros(len(seqs), np.int64),
-    )
+    found: CosineRows | None = None
     for part in view.parts:
         places, firsts = _first_rows(part, seqs)
-        if not len(places):
-            continue
-        block = part.block
-        counts = block.chunk_counts[firsts].astype(np.int64)
-        if int(counts.max()) == 1:
-            best, scores = firsts, exact_cosines([(block, firsts)], query)
-        else:
-            starts = np.cumsum(counts) - counts
-            rows = np.repeat(firsts - starts, counts) + np.arange(int(counts.sum()))
-            of_rows = exact_cosines([(block, rows)], query)
-            scores = np.maximum.reduceat(of_rows, starts)
-            reaching = np.flatnonzero(of_rows == np.repeat(scores, counts))
-            # The first of equals is the earliest chunk, as in a search.
-            best = rows[reaching[np.searchsorted(reaching, starts)]]
-        found.cosines[places] = scores
-        found.chunks[places] = block.chunks[best]
-        found.chunk_counts[places] = counts
-        found.revisions[places] = block.revisions[best]
-    return found
+        if len(places) == len(seqs):  # nearly always where a partition is one part
+            return _of_messages(part, firsts, queries)
+        if len(places):
+            found = found or _nothing(len(queries), len(seqs))
+            here = _of_messages(part, firsts, queries)
+            found.cosines[:, places] = here.cosines
+            found.chunks[:, places] = here.chunks
+            found.chunk_counts[places] = here.chunk_counts
+            found.revisions[places] = here.revisions
+    return found or _nothing(len(queries), len(seqs))
+
+
+def _nothing(queries: int, messages: int) -> CosineRows:
+    return CosineRows(
+        cosines=np.full((queries, messages), np.nan, np.float32),
+        chunks=np.zeros((queries, messages), np.int64),
+        chunk_counts=np.zeros(messages, np.int64),
+        revisions=np.zeros(messages, np.int64),
+    )
+
+
+def _of_messages(part: Part, firsts: IntColumn, queries: WideRows) -> CosineRows:
+    """Of the messages of a part with these first rows."""
+    block = part.block
+    counts = block.chunk_counts[firsts].astype(np.int64)
+    revisions = block.revisions[firsts].astype(np.int64)
+    if part.rows == part.messages or not len(firsts) or int(counts.max()) == 1:
+        chunks = np.zeros((len(queries), len(firsts)), np.int64)
+        return CosineRows(exact_cosines([(block, firsts)], queries), chunks, counts, revisions)
+    starts = np.cumsum(counts) - counts
+    rows = np.repeat(firsts - starts, counts) + np.arange(int(counts.sum()))
+    of_rows = exact_cosines([(block, rows)], queries)
+    scores = np.maximum.reduceat(of_rows, starts, axis=1)
+    best: list[IntColumn] = []
+    for own, highest in zip(of_rows, scores, strict=True):
+        reaching = (own == np.repeat(highest, counts)).nonzero()[0]
+        # The first of equals is the earliest chunk, as in a search.
+        best.append(reaching[np.searchsorted(reaching, starts)])
+    chunks = np.array(best, np.int64).reshape(scores.shape) - starts
+    return CosineRows(scores, chunks, counts, revisions)
 
 
 def vectors_of(view: View, seqs: IntColumn, chunks: IntColumn, dimensions: int) -> FloatRows:
@@ -97,18 +108,18 @@ def _first_rows(part: Part, seqs: IntColumn) -> tuple[IntColumn, IntColumn]:
         if part.alive is not None:
             there &= part.alive[rows]
     else:
-        heads = np.flatnonzero(block.firsts if part.alive is None else block.firsts & part.alive)
+        heads = (block.firsts if part.alive is None else block.firsts & part.alive).nonzero()[0]
         heads = heads[np.argsort(block.seqs[heads])]
         rows = heads[_left_of(block.seqs[heads], seqs)]
         there = block.seqs[rows] == seqs
-    places = np.flatnonzero(there)
+    places = there.nonzero()[0]
     return places, rows[places]
 
 
 def _left_of(ordered: IntColumn, wanted: IntColumn) -> IntColumn:
     """The first position of each number in a sorted column, any where it is not there."""
     if ordered.dtype != wanted.dtype:  # else numpy would widen the whole column
-        held = np.iinfo(ordered.dtype)
-        wanted = np.clip(wanted, held.min, held.max).astype(ordered.dtype)
-    positions: NDArray[np.int64] = np.searchsorted(ordered, wanted)
+        within = np.minimum(np.maximum(wanted, -(2**31)), 2**31 - 1)
+        wanted = within.astype(ordered.dtype)
+    positions: NDArray[np.int64] = ordered.searchsorted(wanted)
     return np.minimum(positions, len(ordered) - 1)

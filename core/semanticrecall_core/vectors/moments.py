@@ -23,13 +23,12 @@ from __future__ import annotations
 import math
 import threading
 import weakref
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from semanticrecall_core.types.errors import InvalidArgumentError
-
-from .codes import Checked
+from .codes import checked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from semanticrecall_core.types.values import FloatRows, IntColumn
 
     from .partition import View
+    from .ranked import Scores
     from .rows import BoolMask, RowBlock
     from .segment import Part
 
@@ -76,6 +76,26 @@ class Sums(NamedTuple):
         return self.total / step, max(STD_MIN, math.sqrt(max(0, spread)) / step)
 
 
+def means_and_stds(sums: Sequence[Sums]) -> tuple[FloatRows, FloatRows]:
+    """Of each, as two columns."""
+    pairs = [each.mean_and_std() for each in sums]
+    return (
+        np.array([mean for mean, _ in pairs], np.float32),
+        np.array([std for _, std in pairs], np.float32),
+    )
+
+
+def sums_of(pieces: Iterable[Scores]) -> Sums:
+    """Of float32 cosines."""
+    count = total = squares = 0
+    for scores in pieces:
+        whole = np.rint(scores.astype(np.float64) * _SCORE_SCALE).astype(np.int64)
+        count += len(whole)
+        total += int(whole.sum())
+        squares += int(np.vecdot(whole, whole))
+    return Sums(count, total, squares, _SCORE_SCALE)
+
+
 class Moments:
     """The moments of one partition. Thread-safe.
 
@@ -102,24 +122,18 @@ class Moments:
         Raises:
             InvalidArgumentError: vectors of another shape or dtype, or not of unit length.
         """
-        if vectors.ndim != 2:
-            raise InvalidArgumentError.of("query_embedding", "must be rows of vectors")
-        queries = [Checked(vector, self._dimensions) for vector in vectors]
+        wide = checked(vectors, self._dimensions)
         rows = sum(part.rows for part in view.parts)
         share = sample_share(rows)
         if rows <= SCAN_ROWS_MAX or self._dimensions > MATRIX_DIMENSIONS_MAX:
-            sums = [_scanned(view, query, share) for query in queries]
+            sums = [_scanned(view, vector, share) for vector in np.ascontiguousarray(vectors)]
         else:
             with self._lock:
                 if self._matrix is None or not self._matrix.follow(view, share):
                     self._matrix = None  # of this view nothing is known: its memory goes first
                     self._matrix = _SecondMoment(view, share, self._dimensions)
-                sums = [self._matrix.sums(view, query) for query in queries]
-        pairs = [each.mean_and_std() for each in sums]
-        return (
-            np.array([mean for mean, _ in pairs], np.float32),
-            np.array([std for _, std in pairs], np.float32),
-        )
+                sums = [self._matrix.sums(view, query) for query in wide]
+        return means_and_stds(sums)
 
 
 def sample_share(rows: int) -> int:
@@ -150,22 +164,17 @@ def _alive(part: Part, rows: IntColumn) -> IntColumn:
     return rows if part.alive is None else rows[part.alive[rows]]
 
 
-def _scanned(view: View, query: Checked, share: int) -> Sums:
+def _scanned(view: View, query: FloatRows, share: int) -> Sums:
     """Of the sample, by reading it."""
-    count = total = squares = 0
+    pieces: list[Scores] = []
     for part in view.parts:
         if share == 1:
-            scores = np.vecdot(part.block.vectors, query.vector)
-            if part.alive is not None:
-                scores = scores[part.alive]
+            scores = np.vecdot(part.block.vectors, query)
+            pieces.append(scores if part.alive is None else scores[part.alive])
         else:
             rows = _alive(part, sampled_rows(part.block, share))
-            scores = np.vecdot(part.block.vectors[rows], query.vector)
-        whole = np.rint(scores.astype(np.float64) * _SCORE_SCALE).astype(np.int64)
-        count += len(whole)
-        total += int(whole.sum())
-        squares += int(np.vecdot(whole, whole))
-    return Sums(count, total, squares, _SCORE_SCALE)
+            pieces.append(np.vecdot(part.block.vectors[rows], query))
+    return sums_of(pieces)
 
 
 def _whole_rows(block: RowBlock, rows: IntColumn) -> FloatRows:
@@ -255,9 +264,9 @@ class _SecondMoment:
         columns = (c.sampled.nbytes + c.names.nbytes + c.counts.nbytes for c in self._counted)
         return self._second.nbytes + self._first.nbytes + sum(columns)
 
-    def sums(self, view: View, checked: Checked) -> Sums:
+    def sums(self, view: View, vector: Wide) -> Sums:
         """Of the sample of the view that it follows."""
-        query = np.rint(checked.wide * _QUERY_SCALE)
+        query = np.rint(vector * _QUERY_SCALE)
         rows = self._rows
         total = int(np.vecdot(self._first, query))
         squares = int(np.vecdot(self._second @ query, query))

@@ -8,14 +8,12 @@ descending, seq ascending), a message's chunks by (score descending, chunk ascen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semanticrecall_core.types.values import VectorHit
+from semanticrecall_core.types.values import VectorHits
 
-from .codes import Checked
 from .rows import RowBlock
 
 if TYPE_CHECKING:
@@ -24,62 +22,59 @@ if TYPE_CHECKING:
     from semanticrecall_core.types.values import IntColumn
 
     Scores = NDArray[np.float32]
+    WideRows = NDArray[np.float64]
     Chosen = tuple[RowBlock, IntColumn]
 
 ROWS_AT_ONCE = 128
 """So many float64 rows fit a core's cache: a quarter quicker than all at once."""
 
 
-class Ranked(NamedTuple):
-    """Messages in order, each with its best chunk; columns of one length, as in `VectorHit`."""
+def ranked(chosen: Sequence[Chosen], top_k: int, query: WideRows) -> VectorHits:
+    """The top k messages among these rows by exact scores.
 
-    seqs: NDArray[Any]
-    scores: Scores
-    chunks: NDArray[Any]
-    chunk_counts: NDArray[Any]
-    revisions: NDArray[Any]
-
-    def hits(self) -> tuple[VectorHit, ...]:
-        """The same as values."""
-        # A third of the time that VectorHit's own constructor takes.
-        made = partial(tuple.__new__, VectorHit)
-        return tuple(map(made, zip(*(column.tolist() for column in self), strict=True)))
-
-
-def ranked(chosen: Sequence[Chosen], top_k: int, query: Checked) -> Ranked:
-    """The top k messages among these rows (one piece or more) by exact scores.
-
-    All rows of a message that are chosen are in one piece.
+    Args:
+        chosen: one piece or more, each with its rows ascending; all rows of a message that are
+            chosen are in one piece.
+        top_k: how many.
+        query: shape (1, dimensions).
     """
+    scores: Scores = exact_cosines(chosen, query)[0]
     # A block has a message's chunks together, by chunk: with rows ascending, equal scores of a
     # message stay in that order, because the sort is stable.
-    pieces = [(block, np.sort(rows)) for block, rows in chosen]
-    scores = exact_cosines(pieces, query)
-    seqs = joined([block.seqs.take(rows) for block, rows in pieces])
-    counts = joined([block.chunk_counts.take(rows) for block, rows in pieces])
+    seqs = joined([block.seqs.take(rows) for block, rows in chosen])
+    counts = joined([block.chunk_counts.take(rows) for block, rows in chosen])
     order = np.lexsort((seqs, -scores))
     if len(order) and int(np.maximum.reduce(counts)) > 1:
         first_of_each: IntColumn = np.unique(seqs[order], return_index=True)[1]
         order = order[np.sort(first_of_each)]
     order = order[:top_k]
-    return Ranked(
-        seqs[order],
+    chunks = joined([block.chunks.take(rows) for block, rows in chosen])
+    revisions = joined([block.revisions.take(rows) for block, rows in chosen])
+    return VectorHits(
+        seqs[order].astype(np.int64),
         scores[order],
-        joined([block.chunks.take(rows) for block, rows in pieces])[order],
-        counts[order],
-        joined([block.revisions.take(rows) for block, rows in pieces])[order],
+        chunks[order].astype(np.int64),
+        counts[order].astype(np.int64),
+        revisions[order].astype(np.int64),
     )
 
 
-def exact_cosines(pieces: Sequence[Chosen], query: Checked) -> Scores:
-    """Exact cosines of some rows, in their order."""
-    exact: Scores = np.empty(sum(len(rows) for _, rows in pieces), np.float32)
+def nothing() -> VectorHits:
+    """What a search finds where nothing is allowed."""
+    none: IntColumn = np.empty(0, np.int64)
+    return VectorHits(none, np.empty(0, np.float32), none, none, none)
+
+
+def exact_cosines(pieces: Sequence[Chosen], queries: WideRows) -> Scores:
+    """Exact cosines of some rows, in their order, with each query: shape (queries, rows)."""
+    exact: Scores = np.empty((len(queries), sum(len(rows) for _, rows in pieces)), np.float32)
+    each: WideRows = queries[:, np.newaxis]
     done = 0
     for block, rows in pieces:
         for start in range(0, len(rows), ROWS_AT_ONCE):
             taken = block.vectors.take(rows[start : start + ROWS_AT_ONCE], axis=0)
             stop = done + len(taken)
-            exact[done:stop] = np.vecdot(taken.astype(np.float64), query.wide)
+            exact[:, done:stop] = np.vecdot(taken.astype(np.float64), each)
             done = stop
     np.minimum(exact, 1.0, out=exact)
     np.maximum(exact, -1.0, out=exact)
