@@ -9,8 +9,8 @@ queues behind another one's words. Reasons and figures: docs/decisions/0023.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from semanticrecall_core.types.lexical import LexicalIndex, ScoredWords
@@ -19,13 +19,32 @@ CORES_MAX = 64
 
 
 class WordsBegun:
-    """Words that another thread scores, or will. For one thread at a time."""
+    """Words that another thread scores, or will. `take` and `abandon` are for one thread.
 
-    __slots__ = ("_future",)
+    Two bare locks: a `Future` takes a tenth of what the words of a small resource do.
+    """
 
-    def __init__(self, future: Future[ScoredWords]) -> None:
-        """Of this future."""
-        self._future: Future[ScoredWords] | None = future
+    __slots__ = ("_done", "_error", "_is_wanted", "_unclaimed", "_words")
+
+    def __init__(self) -> None:
+        """Nobody has begun."""
+        self._is_wanted = True
+        self._unclaimed = threading.Lock()  # whoever gets it scores the words, or takes them back
+        self._done = threading.Lock()  # held until they are scored
+        self._done.acquire()
+        self._words: ScoredWords | None = None
+        self._error: BaseException | None = None
+
+    def run(self, score: Callable[[], ScoredWords]) -> None:
+        """Score them, if they are still wanted."""
+        if not self._unclaimed.acquire(blocking=False):
+            return
+        try:
+            self._words = score()
+        except BaseException as error:  # whoever waits raises it
+            self._error = error
+        finally:
+            self._done.release()
 
     def take(self) -> ScoredWords | None:
         """What was scored, once; waits for who has begun.
@@ -35,14 +54,22 @@ class WordsBegun:
         Raises:
             SemanticRecallError: what the index raised.
         """
-        future, self._future = self._future, None
-        return None if future is None or future.cancel() else future.result()
+        if not self._is_wanted:
+            return None
+        self._is_wanted = False
+        if self._unclaimed.acquire(blocking=False):
+            return None
+        self._done.acquire()
+        words, self._words = self._words, None
+        if self._error is not None:
+            raise self._error
+        return words
 
     def abandon(self) -> None:
         """Nobody wants them any more."""
-        future, self._future = self._future, None
-        if future is not None:
-            future.cancel()
+        if self._is_wanted:
+            self._is_wanted = False
+            self._unclaimed.acquire(blocking=False)
 
 
 class WordsAhead:
@@ -80,13 +107,13 @@ class WordsAhead:
             if self._lexical is None or self._busy + embedding > self._cores:
                 return None
             self._busy += 1
-        future: Future[ScoredWords] = Future()
+        begun = WordsBegun()
         try:
-            self._pool.submit(self._score, self._lexical, future, resource_id, texts, top_k)
+            self._pool.submit(self._score, self._lexical, begun, resource_id, texts, top_k)
         except RuntimeError:  # closed, or no thread to be had
             self._add(-1)
             return None
-        return WordsBegun(future)
+        return begun
 
     def close(self) -> None:
         """End the threads, after what each has in hand. Recalls go on without them."""
@@ -95,16 +122,13 @@ class WordsAhead:
     def _score(
         self,
         lexical: LexicalIndex,
-        future: Future[ScoredWords],
+        begun: WordsBegun,
         resource_id: str,
         texts: tuple[str, ...],
         top_k: int,
     ) -> None:
         try:
-            if future.set_running_or_notify_cancel():
-                future.set_result(lexical.scored(resource_id, texts, top_k))
-        except BaseException as error:  # whoever waits raises it
-            future.set_exception(error)
+            begun.run(lambda: lexical.scored(resource_id, texts, top_k))
         finally:
             self._add(-1)
 

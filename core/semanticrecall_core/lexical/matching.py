@@ -163,12 +163,12 @@ def _nth_largest(values: FloatColumn, n: int) -> np.float32:
 
 def _rows(view: View, wanted: BoolMask, phrasings: list[_Phrasing], matched: int) -> LexicalMatch:
     """The answer with the candidates wanted, by place, and the questions before them; by seq."""
-    places, is_candidate = _with_questions(view, wanted)
-    seqs, revisions, times_ns, asks, authors = view.columns_at(
-        places, "seqs", "revisions", "times_ns", "asks", "authors"
-    )
+    shown = _with_questions(view, wanted)
+    (places,) = shown.nonzero()
+    (seqs,) = view.columns_at(places, "seqs")
     order = seqs.argsort()
-    by_seq, authors = places[order], authors[order]
+    by_seq = places[order]
+    revisions, times_ns, authors = view.columns_at(by_seq, "revisions", "times_ns", "authors")
     shape = len(phrasings), len(places)
     own, context, worth = (np.empty(shape, np.float32) for _ in range(3))
     names_author = np.zeros(shape, np.float32)
@@ -181,43 +181,36 @@ def _rows(view: View, wanted: BoolMask, phrasings: list[_Phrasing], matched: int
             names_author[i] = np.isin(authors, phrasing.authors)
     return LexicalMatch(
         seqs=seqs[order].astype(np.int64, copy=False),
-        revisions=revisions[order].astype(np.int64, copy=False),
-        times_ns=times_ns[order],
-        is_candidate=is_candidate[order],
+        revisions=revisions.astype(np.int64, copy=False),
+        times_ns=times_ns,
+        is_candidate=wanted[by_seq],
         own=own,
         context=context,
         worth=worth,
         worth_mean=np.array([phrasing.scored.mean for phrasing in phrasings], np.float32),
         context_std=np.array([phrasing.scored.std for phrasing in phrasings], np.float32),
         names_author=names_author,
-        asks=asks[order],
-        before=_before(places, order),
+        asks=view.frame().asks[by_seq],
+        before=_before(shown, by_seq),
         matched=matched,
         searchable=view.searchable,
     )
 
 
-def _with_questions(view: View, wanted: BoolMask) -> tuple[PlaceColumn, BoolMask]:
-    """The places wanted and those of messages that ask something right before one, ascending.
-
-    Also which of them are wanted; `wanted` has the others too afterwards.
-    """
-    (places,) = wanted.nonzero()
-    before = places - 1
+def _with_questions(view: View, wanted: BoolMask) -> BoolMask:
+    """By place, the messages wanted and those that ask something right before one."""
+    before = wanted.nonzero()[0] - 1
     questions = before[view.frame().asks[before] & ~wanted[before]]
-    is_candidate = np.ones(len(places) + len(questions), np.bool_)
-    if len(questions):
-        wanted[questions] = True
-        (places,) = wanted.nonzero()
-        is_candidate[places.searchsorted(questions)] = False
-    return places, is_candidate
+    if not len(questions):
+        return wanted
+    shown = wanted.copy()
+    shown[questions] = True
+    return shown
 
 
-def _before(places: PlaceColumn, order: NDArray[np.intp]) -> NDArray[np.int32]:
-    """Positions of those right before, all in `order`; `places` are ascending."""
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    before = np.full(len(places), -1, np.int32)
-    adjoin = places[1:] - places[:-1] == 1
-    before[1:][adjoin] = rank[:-1][adjoin]
-    return before[order]
+def _before(shown: BoolMask, by_seq: PlaceColumn) -> NDArray[np.int32]:
+    """Positions of those right before, -1 for those who are not shown."""
+    positions = np.empty(len(shown), np.int32)  # only read where it was written
+    positions[by_seq] = np.arange(len(by_seq), dtype=np.int32)
+    before = by_seq - 1
+    return np.where(shown[before], positions[before], np.int32(-1))

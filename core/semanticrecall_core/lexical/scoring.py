@@ -109,10 +109,11 @@ class DenseWords:
 
     def own(self, at: PlaceColumn, norms: FloatColumn, factors: FloatColumn) -> FloatColumn:
         """What these words are worth to the messages at these places (ascending) themselves."""
-        tf = self.counts[:, at].astype(np.float32)
+        tf = self.counts.take(at, axis=1, mode="clip").astype(np.float32)
         tf /= tf + norms
         tf *= factors
-        total: FloatColumn = np.add.reduce(tf, axis=0)
+        # Message by message: the order in which a message's words are added decides the last bits.
+        total: FloatColumn = np.add.reduce(tf.T.copy(), axis=1)
         return total
 
 
@@ -181,7 +182,7 @@ class Scored:
         return worth
 
     def own(self, at: PlaceColumn) -> FloatColumn:
-        """BM25 of the messages' own words, at these places."""
+        """BM25 of the messages' own words, at these places (ascending)."""
         out = np.zeros(len(at), np.float32)
         if not len(at):
             return out
@@ -219,7 +220,7 @@ def scored(view: View, words: Sequence[QueryToken], scoring: Scoring, tuning: Tu
         has_any |= np.bitwise_or.reduce(dense.counts, axis=0) > 0
         common = [words[i] for i in many]
         window.add_dense(common, dense.counts, tuning.numbers_at_once)
-        dfs = [postings.messages(i) for i in many]
+        dfs = [int(np.count_nonzero(counts)) for counts in dense.counts]
         counted.append((dense, _factors(view, scoring, common, dfs)))
     full, mean, std = window.moments()
     return Scored(window.sum, full, mean, std, has_any, view, scoring, tuple(counted))

@@ -24,17 +24,16 @@ class WordPostings:
             several of its terms.
     """
 
-    __slots__ = ("_are_messages", "_end", "_found", "_numbers", "sizes")
+    __slots__ = ("_found", "_numbers", "_view", "sizes")
 
     def __init__(self, view: View, words: Sequence[Sequence[int]]) -> None:
         """Look the terms up."""
         wanted = sorted({term for terms in words for term in terms})
-        number = {term: i for i, term in enumerate(wanted)}
         column = np.array(wanted, np.uint32)
-        self._end = view.end
+        number = {term: i for i, term in enumerate(wanted)}
+        self._view = view
         self._numbers = [[number[term] for term in terms] for terms in words]
         self._found = [(part.places, part.postings.find(column)) for part in view.parts]
-        self._are_messages = view.searchable == sum([len(part.columns) for part in view.parts])
         of_term = [0] * len(wanted)
         for _, found in self._found:
             ranges = zip(of_term, found.starts, found.stops, strict=True)
@@ -56,9 +55,7 @@ class WordPostings:
 
     def messages(self, word: int) -> int:
         """How many messages have a word."""
-        if self._are_messages and len(self._numbers[word]) == 1:
-            return self.sizes[word]
-        has = np.zeros(self._end, np.bool_)
+        has = np.zeros(self._view.end, np.bool_)
         for places, _, _ in self.of(word):
             has[places] = True
         has[DEAD_PLACE] = False
