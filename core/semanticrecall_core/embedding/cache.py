@@ -93,9 +93,11 @@ class VectorCache:
 
     def key(self, owner: str, prompt: str, text: str) -> CacheKey:
         """The name of a vector: whose it is, and what it was made from; see the module."""
-        hasher = self._text_hasher.copy()
-        hasher.update(b"".join((_sized(owner), _sized(prompt), _sized(text))))
-        return self._owner_hash(owner) + hasher.digest()
+        of_owner, of_text = self._owner_hasher.copy(), self._text_hasher.copy()
+        sized_owner = _sized(owner)
+        of_owner.update(sized_owner)
+        of_text.update(b"".join((sized_owner, _sized(prompt), _sized(text))))
+        return of_owner.digest() + of_text.digest()
 
     def get(self, key: CacheKey) -> CachedVector | None:
         """The vector in memory, now the most recently used; None where there is none.

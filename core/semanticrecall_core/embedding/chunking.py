@@ -86,7 +86,7 @@ class _Walk:
             tokens = self._tokenizer.encode(self._prompt, window)
             at_end = len(window) == len(self._buffer) and self._position >= len(self._text)
             fresh = _NOT_SPACE.search(window, self._fresh_from)
-            if fresh is None or not tokens.reaches_beyond(self._fresh_from):
+            if fresh is None or not tokens.reaches_beyond(self._fresh_from, fresh.start()):
                 self._drop(len(window))
             elif at_end and len(tokens.ids) <= self._tokenizer.max_tokens:
                 self._buffer = ""

@@ -16,15 +16,8 @@ import numpy as np
 import structlog
 
 from ..types.errors import EmbeddingFailedError, InvalidArgumentError, ModelUnavailableError
-from ..types.stats import (
-    CacheStats,
-    SchedulerStats,
-)
-from ..types.values import (
-    CallBudget,
-    EmbeddedText,
-    EmbedRole,
-)
+from ..types.stats import CacheStats, SchedulerStats
+from ..types.values import CallBudget, EmbeddedText, EmbedRole
 from .batching import batches_agree, batching_scheduler
 from .cache import CachedVector, CacheKey, open_vector_cache
 from .cache_file import CacheFileOptions
@@ -162,8 +155,11 @@ class OnnxEmbedder:
 
     def queries_to_compute(self, texts: Sequence[str], owner: str = "") -> int:
         """How many of these have no vector in memory; those beyond a window count."""
-        wholes = [self._whole(EmbedRole.QUERY, text, owner) for text in texts]
-        return sum(whole is None or whole.key not in self._cache for whole in wholes)
+        unknown = 0
+        for text in texts:
+            whole = self._whole(EmbedRole.QUERY, text, owner)
+            unknown += whole is None or whole.key not in self._cache
+        return unknown
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text is, without those around a text; see `token_counting`."""

@@ -62,14 +62,17 @@ class Tokens:
         """For each of the `spans`, the position of the word it belongs to."""
         return self._of_text()[1]
 
-    def reaches_beyond(self, position: int) -> bool:
-        """Whether one of the `spans` ends after this character, 0 or more.
+    def reaches_beyond(self, position: int, seen: int) -> bool:
+        """Whether one of the `spans` ends after a character.
 
-        All that is asked of most texts, for which the first token tells: so the rest is not read.
+        Args:
+            position: of the character.
+            seen: of a character there or later that is no white space: it nearly always has a
+                token, and that is all that is read of most texts.
         """
-        limit = self._start + position
-        columns = zip(self._encoding.offsets, self._encoding.special_tokens_mask, strict=True)
-        return any(end > limit and not special for (_, end), special in columns)
+        if self._encoding.char_to_token(self._start + seen) is not None:
+            return True
+        return any(end > position for _, end in self.spans)
 
     def _of_text(self) -> tuple[list[tuple[int, int]], list[int]]:
         if self._columns is None:

@@ -102,7 +102,9 @@ class AnswerAssembly:
         self, query: RecallQuery, found: Found, info: RecallInfo
     ) -> tuple[RecalledMessage, ...]:
         is_allowed = _condition_on_all(query, found.matching)
-        rows = [row for row in found.windows.messages if is_allowed is None or is_allowed(row)]
+        rows = list(found.windows.messages)
+        if is_allowed is not None:
+            rows = [row for row in rows if is_allowed(row)]
         hits, by_seq = found.hits, {hit.seq: hit for hit in found.hits}
         states: dict[int, GroupState] = {}
         dropped = set(found.windows.dropped)
@@ -234,20 +236,27 @@ def _absent_groups(
     absent: tuple[str, ...], whole: Sequence[RecalledMessage], kept: Sequence[RecalledMessage]
 ) -> tuple[str, ...]:
     """Those absent before, and those that were whole and are not any more."""
-    still = {(m.message.thread_id, m.message.group_id) for m in kept if _is_whole(m)}
-    keys = ((m.message.thread_id, m.message.group_id) for m in whole if _is_whole(m))
-    return absent + tuple(key[1] for key in dict.fromkeys(keys) if key not in still)
+    were = _whole_groups(whole)
+    if not were:
+        return absent
+    still = _whole_groups(kept)
+    return absent + tuple(key[1] for key in were if key not in still)
 
 
-def _is_whole(recalled: RecalledMessage) -> bool:
-    return recalled.group_state is GroupState.WHOLE
+def _whole_groups(messages: Sequence[RecalledMessage]) -> dict[tuple[str, str], None]:
+    return {
+        (m.message.thread_id, m.message.group_id): None
+        for m in messages
+        if m.group_state is GroupState.WHOLE
+    }
 
 
 def _ranked(messages: tuple[RecalledMessage, ...]) -> tuple[RecalledMessage, ...]:
     """The same with ranks from 1 on without a gap."""
-    hits = sorted((m for m in messages if m.rank), key=lambda m: m.rank)
-    if not hits or hits[-1].rank == len(hits):
+    hits = [m for m in messages if m.rank]
+    if max([m.rank for m in hits], default=0) == len(hits):
         return messages
+    hits.sort(key=lambda m: m.rank)
     ranks = {recalled.message.seq: rank for rank, recalled in enumerate(hits, 1)}
     return tuple(m._replace(rank=ranks.get(m.message.seq, 0)) for m in messages)
 

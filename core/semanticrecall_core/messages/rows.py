@@ -86,8 +86,21 @@ def stored_message(row: tuple[Any, ...], resource_id: str, decode: DecodeMessage
     Raises:
         CorruptDataError: the checksum does not match, or the thread's row is gone. Names the seq.
     """
-    seq, resource_key, thread_key, time_ns, revision, number, embeddable = row[:7]
-    thread, message_id, group, metadata, encoded, checksum = row[7:13]
+    (
+        seq,
+        resource_key,
+        thread_key,
+        time_ns,
+        revision,
+        number,
+        embeddable,
+        thread,
+        message_id,
+        group,
+        metadata,
+        encoded,
+        checksum,
+    ) = row[:MESSAGE_COLUMNS_COUNT]
     owner = resource_id.encode()
     try:
         # `message_checksum` written out: this runs for every message of every answer.

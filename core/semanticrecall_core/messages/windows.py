@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
 from typing import Any, cast
 
@@ -135,10 +136,13 @@ def windows(
         query.before,
         query.after,
     )
-    excluded = seqs_of_ids(connection, query.resource_id, query.excluded_ids)
-    if excluded.size:
-        bindings = (*bindings, apsw.carray(excluded))
-    asked = STATEMENTS[max(query.before, query.after) <= 1, bool(excluded.size)]
+    is_excluding = False
+    if query.excluded_ids:
+        excluded = seqs_of_ids(connection, query.resource_id, query.excluded_ids)
+        is_excluding = excluded.size > 0
+        if is_excluding:
+            bindings = (*bindings, apsw.carray(excluded))
+    asked = STATEMENTS[max(query.before, query.after) <= 1, is_excluding]
     reading = _WindowReading(query, hits, decode, damaged)
     if not reading.take(connection.execute(asked.bodies, bindings), whole=True):
         reading.take(connection.execute(asked.places, bindings), whole=False)
@@ -198,19 +202,19 @@ class _WindowReading:
         Returns:
             Whether all fitted.
         """
-        taken, there, hits = self._taken, self._there, self._hits
+        taken, there, hits, damaged = self._taken, self._there, self._hits, self._damaged
         resource_id, decode, matching = self._query.resource_id, self._decode, self._query.matching
         room = self._query.bytes_max
         for row in rows:
             seq, revision, is_neighbour, hit = row[0], row[MESSAGE_REVISION], row[-2], row[-1]
-            if seq in taken or seq in self._damaged or (is_neighbour and hit not in there):
+            if seq in taken or seq in damaged or (is_neighbour and hit not in there):
                 continue
             message: StoredMessage | None = None
             if whole:
                 try:
                     message = stored_message(row, resource_id, decode)
                 except CorruptDataError:  # told, not taken for an edit
-                    self._damaged.add(seq)
+                    damaged.add(seq)
                     self._tell_damaged(seq)
                     continue
             if not is_neighbour and (seq, revision) != hits[hit]:
@@ -230,12 +234,15 @@ class _WindowReading:
 
     def rows(self) -> WindowRows:
         """What was taken, in answer order."""
-        messages = sorted(self._taken.values(), key=_PLACE)
-        first: dict[str, int] = {}
-        for position, message in enumerate(messages):
-            first.setdefault(message.thread_id, position)
-        if len(first) > 1:
-            messages.sort(key=lambda message: first[message.thread_id])
+        threads: dict[str, list[StoredMessage]] = {}  # by their first message here
+        for message in sorted(self._taken.values(), key=_PLACE):
+            thread = threads.get(message.thread_id)
+            if thread is None:
+                threads[message.thread_id] = [message]
+            else:
+                thread.append(message)
         return WindowRows(
-            tuple(messages), tuple(sorted(self._dropped)), tuple(sorted(self._damaged))
+            tuple(chain.from_iterable(threads.values())),
+            tuple(sorted(self._dropped)),
+            tuple(sorted(self._damaged)),
         )

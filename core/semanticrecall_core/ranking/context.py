@@ -97,31 +97,39 @@ def _date(days: int) -> str:
     return date.fromordinal(_FIRST_DAY + days).isoformat()
 
 
-def _body(recalled: RecalledMessage) -> str:
+def _shown(recalled: RecalledMessage) -> str:
     """What is shown of a message; "" for nothing."""
     message = recalled.message
-    text = message.body.text
+    body = message.body
+    text = body.text
     if not has_visible_text(text):
-        has_type = message.body.payload_type and message.role is not Role.TOOL
-        body = f"[no text, {quoted_name(message.body.payload_type)}]" if has_type else ""
+        has_type = body.payload_type and message.role is not Role.TOOL
+        shown = f"[no text, {quoted_name(body.payload_type)}]" if has_type else ""
     else:
         text = text.strip()
         left = len(text) - TOOL_TEXT_CHARS_MAX
         if message.role is not Role.TOOL or left <= 0:
-            body = quoted(text)
+            shown = quoted(text)
         elif recalled.text_cut:
-            body = quoted(text[:TOOL_TEXT_CHARS_MAX])
+            shown = quoted(text[:TOOL_TEXT_CHARS_MAX])
         else:
-            body = f"{quoted(text[:TOOL_TEXT_CHARS_MAX])} [{left} more characters]"
+            shown = f"{quoted(text[:TOOL_TEXT_CHARS_MAX])} [{left} more characters]"
     if recalled.text_cut:
-        return f"{body}\n{INDENT}{CUT}" if body else CUT
-    return body
+        return f"{shown}\n{INDENT}{CUT}" if shown else CUT
+    return shown
 
 
-def _who(message: StoredMessage) -> str:
-    who = _ROLE_WORDS[message.role]
-    author = message.body.author
-    return f"{who} {quoted_author(author)}" if author else who
+def _heading(message: StoredMessage, thread_id: str) -> str:
+    which = "this conversation" if message.thread_id == thread_id else "another conversation"
+    return f'\nConversation "{quoted_thread(message.thread_id)}" ({which}):\n'
+
+
+def _item(message: StoredMessage, shown: str, time_zone: str) -> str:
+    when = _date_and_time(message.create_time_ns, _zone(time_zone))
+    who, author = _ROLE_WORDS[message.role], message.body.author
+    if author:
+        who = f"{who} {quoted_author(author)}"
+    return f"- {when}, {who}: {shown}\n"
 
 
 def default_piece(recalled: RecalledMessage, *, thread_id: str, time_zone: str) -> Piece | None:
@@ -132,17 +140,12 @@ def default_piece(recalled: RecalledMessage, *, thread_id: str, time_zone: str) 
         thread_id: the caller's conversation, "" for none.
         time_zone: IANA name; ZoneInfoNotFoundError if unknown.
     """
-    body = _body(recalled)
-    if not body:
+    shown = _shown(recalled)
+    if not shown:
         return None
     message = recalled.message
-    when = _date_and_time(message.create_time_ns, _zone(time_zone))
-    which = "this conversation" if message.thread_id == thread_id else "another conversation"
-    return Piece(
-        message.thread_id,
-        f'\nConversation "{quoted_thread(message.thread_id)}" ({which}):\n',
-        f"- {when}, {_who(message)}: {body}\n",
-    )
+    item = _item(message, shown, time_zone)
+    return Piece(message.thread_id, _heading(message, thread_id), item)
 
 
 def render_default(
@@ -157,14 +160,16 @@ def render_default(
     """
     parts: list[str] = []
     current: str | None = None
+    # Not by `default_piece`: of headings most would be written for nothing.
     for recalled in messages:
-        piece = default_piece(recalled, thread_id=thread_id, time_zone=time_zone)
-        if piece is None:
+        shown = _shown(recalled)
+        if not shown:
             continue
-        if piece.section != current:
-            current = piece.section
-            parts.append(piece.heading)
-        parts.append(piece.text)
+        message = recalled.message
+        if message.thread_id != current:
+            current = message.thread_id
+            parts.append(_heading(message, thread_id))
+        parts.append(_item(message, shown, time_zone))
     return default_block("".join(parts)) if parts else ""
 
 
@@ -251,7 +256,9 @@ class ContextForm:
 
     def render(self, messages: Sequence[RecalledMessage]) -> str:
         """The context of an answer's messages, in their order."""
-        shown = [recalled for recalled in messages if self._is_shown(recalled)]
+        shown = messages
+        if self.other_threads_only:
+            shown = [recalled for recalled in messages if self._is_shown(recalled)]
         if self.style is ContextFormat.MASTRA:
             return render_mastra(shown, thread_id=self.thread_id)
         return render_default(shown, thread_id=self.thread_id, time_zone=self.time_zone)
