@@ -92,6 +92,8 @@ test('a fact said in one thread is there in another', async () => {
     messagesIndexed: 4,
     messagesRejected: 0,
     messagesNotIndexed: 0,
+    messagesDropped: 0,
+    pendingMessages: 0,
     textsCut: 0,
     failedCalls: 0,
     callsWithoutResource: 0,

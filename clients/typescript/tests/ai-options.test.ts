@@ -30,6 +30,8 @@ describe('options of recallMiddleware', () => {
       [{ readOnly: 1 }, 'readOnly'],
       [{ wait: 'never' }, 'wait'],
       [{ timeoutMs: 0 }, 'timeoutMs'],
+      [{ retryQueueMessagesMax: -1 }, 'retryQueueMessagesMax'],
+      [{ retryQueueMessagesMax: 100_001 }, 'retryQueueMessagesMax'],
       [{ resolve: 'me' }, 'resolve'],
       [{ onError: {} }, 'onError'],
       [{ logger: {} }, 'logger.warn'],

@@ -16,8 +16,15 @@ export interface RecallMiddlewareStats {
   messagesIndexed: number;
   /** Messages that the sidecar refused. */
   messagesRejected: number;
-  /** Messages of calls to index that failed; see {@link MemoryFailure.retry}. */
+  /**
+   * Messages of calls to index that failed, or were put off since older ones wait; see
+   * {@link MemoryFailure.retry}. Those that wait count as indexed as well once they are sent.
+   */
   messagesNotIndexed: number;
+  /** Messages that were given up: refused as a call, or more waited than are kept. */
+  messagesDropped: number;
+  /** Messages that wait for the sidecar now, of all that share the client. */
+  pendingMessages: number;
   /** Messages above 262,144 bytes: the rest is neither stored nor searched. */
   textsCut: number;
   /** Model calls that failed, were aborted or broke off: nothing of them was indexed. */
@@ -35,8 +42,9 @@ export interface MemoryFailure {
   /** Why. Holds no text of a message. */
   readonly error: Error;
   /**
-   * For "index": sends the messages once more, with the time they were said at. It may be called
-   * later, and more than once: their ids make that they are stored once. Rejects as `index` does.
+   * For "index": sends the messages once more, with the time they were said at. Not needed where
+   * they wait (`retryQueueMessagesMax`): the next call sends them. It may be called later, and more
+   * than once: their ids make that they are stored once. Rejects as `index` does.
    */
   readonly retry?: (() => Promise<void>) | undefined;
 }
@@ -47,17 +55,21 @@ const CONSEQUENCES: Readonly<Record<MemoryFailure['operation'], string>> = {
   index: 'the turn could not be indexed',
 };
 
+/** What is counted; how much waits is asked of the queue. */
+export type RecallCounts = Omit<RecallMiddlewareStats, 'pendingMessages'>;
+
 /** Where one middleware counts and complains. */
 export class FailureReport {
   private readonly logger: Logger;
   private readonly onError: ((failure: MemoryFailure) => void) | undefined;
-  private readonly counts: RecallMiddlewareStats = {
+  private readonly counts: RecallCounts = {
     recalls: 0,
     recallsEmpty: 0,
     recallsFailed: 0,
     messagesIndexed: 0,
     messagesRejected: 0,
     messagesNotIndexed: 0,
+    messagesDropped: 0,
     textsCut: 0,
     failedCalls: 0,
     callsWithoutResource: 0,
@@ -70,12 +82,12 @@ export class FailureReport {
   }
 
   /** A copy of the counts. */
-  get stats(): RecallMiddlewareStats {
+  get stats(): RecallCounts {
     return { ...this.counts };
   }
 
   /** Adds to a count. */
-  count(name: keyof RecallMiddlewareStats, by = 1): void {
+  count(name: keyof RecallCounts, by = 1): void {
     this.counts[name] += by;
   }
 
@@ -89,6 +101,13 @@ export class FailureReport {
     if (this.counts[name] > 1) return;
     const message = `[SemanticRecall] a call names no ${field}: ${consequence}; said once`;
     tell(this.logger, 'warn', message, { field });
+  }
+
+  /** Messages that waited are given up; their own failure was made known before. */
+  pushedOut(messages: number): void {
+    this.count('messagesDropped', messages);
+    const sentence = 'more messages wait than are kept; the oldest are not remembered';
+    tell(this.logger, 'warn', `[SemanticRecall] ${sentence}`, { messages });
   }
 
   /** Makes a failure known. Never throws. */

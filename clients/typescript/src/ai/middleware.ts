@@ -9,17 +9,19 @@
  * A step that failed is not indexed; what was said in steps before it is.
  *
  * A model call never fails because of memory. What fails is counted, logged in one line and given to
- * `onError`; the call goes on without it.
+ * `onError`; the call goes on without it. What could not be indexed waits in this process, within
+ * limits, and is sent with the next call (`retryQueueMessagesMax`).
  */
 import { EXCLUDED_IDS_MAX } from '../adapters/limits.js';
 import { ownedClient } from '../adapters/owned-client.js';
 import * as check from '../arguments.js';
-import { assistant, UnavailableError, user } from '../index.js';
-import type { JsonObject, MessageInput, RecallOptions } from '../index.js';
+import { InvalidArgumentError, UnavailableError } from '../index.js';
+import type { RecallOptions } from '../index.js';
 import * as requests from '../requests.js';
 import { heardStream, type Said, saidIn } from './answer.js';
 import { FailureReport, type RecallMiddlewareStats } from './failures.js';
 import { identityOf } from './identity.js';
+import { type SaidMessage, TurnIndexing } from './indexing.js';
 import type {
   GeneratedAnswer,
   ModelCall,
@@ -61,6 +63,7 @@ const KNOWN: Readonly<Record<keyof RecallMiddlewareOptions, true>> = {
   readOnly: true,
   wait: true,
   timeoutMs: true,
+  retryQueueMessagesMax: true,
   logger: true,
   onError: true,
 };
@@ -68,6 +71,8 @@ const FORMATS = { default: 'default', mastra: 'mastra' } as const;
 const PLACEMENTS = { beforeLastUser: 'beforeLastUser', system: 'system' } as const;
 const WAITS = { searchable: 'searchable', durable: 'durable' } as const;
 const TIMEOUT_MS = 3_000;
+const QUEUE_MESSAGES = 1_000;
+const QUEUE_MESSAGES_MOST = 100_000;
 
 /**
  * Middleware that gives a model the memory of a sidecar.
@@ -99,6 +104,7 @@ export function recallMiddleware(options: RecallMiddlewareOptions = {}): RecallM
     get stats() {
       return memory.stats;
     },
+    flush: () => memory.flush(),
     close,
   };
 }
@@ -113,11 +119,19 @@ function checkOptions(options: unknown): void {
     if (given[name] !== undefined) check.callback(given[name], name);
   }
   const { metadata, contextFormat, placement, readOnly, wait, logger } = given;
+  const { retryQueueMessagesMax } = given;
   if (metadata !== undefined) check.json(metadata, 'metadata');
   if (contextFormat !== undefined) check.member(FORMATS, contextFormat, 'contextFormat');
   if (placement !== undefined) check.member(PLACEMENTS, placement, 'placement');
   if (readOnly !== undefined) check.flag(readOnly, 'readOnly');
   if (wait !== undefined) check.member(WAITS, wait, 'wait');
+  const queueMax = check.whole(retryQueueMessagesMax ?? QUEUE_MESSAGES, 'retryQueueMessagesMax');
+  if (queueMax > QUEUE_MESSAGES_MOST) {
+    throw InvalidArgumentError.of(
+      'retryQueueMessagesMax',
+      `must be at most ${QUEUE_MESSAGES_MOST}`,
+    );
+  }
   if (logger !== undefined) check.callback(check.fields(logger, 'logger')['warn'], 'logger.warn');
 }
 
@@ -135,7 +149,7 @@ class TurnMemory {
   private readonly client: RecallAndIndex;
   private readonly options: RecallMiddlewareOptions;
   private readonly report: FailureReport;
-  private readonly timeoutMs: number;
+  private readonly indexing: TurnIndexing;
   private readonly looking: RecallOptions;
   /** By the parameters that the model is called with, and gone with them. */
   private readonly turns = new WeakMap<ModelCall, Turn>();
@@ -144,7 +158,6 @@ class TurnMemory {
     this.client = client;
     this.options = options;
     this.report = new FailureReport(options.logger, options.onError);
-    this.timeoutMs = check.milliseconds(options.timeoutMs ?? TIMEOUT_MS, 'timeoutMs');
     const { topK, messageRange, threshold, scope, roles, maxTokens, ranking, timeZone } = options;
     const { contextFormat, filter } = options;
     this.looking = {
@@ -153,10 +166,18 @@ class TurnMemory {
     };
     // A mistake is said here, and not once a call.
     requests.recall('any', 'any', { ...this.looking, filter, threadId: 'any' });
+    const { wait = 'durable', retryQueueMessagesMax = QUEUE_MESSAGES } = options;
+    const timeoutMs = check.milliseconds(options.timeoutMs ?? TIMEOUT_MS, 'timeoutMs');
+    const indexing = { wait, timeoutMs, retryQueueMessagesMax };
+    this.indexing = new TurnIndexing(client, indexing, this.report);
   }
 
   get stats(): RecallMiddlewareStats {
-    return this.report.stats;
+    return { ...this.report.stats, pendingMessages: this.indexing.pendingMessages };
+  }
+
+  flush(): Promise<number> {
+    return this.indexing.flush();
   }
 
   /** The parameters with memories in their prompt. */
@@ -225,11 +246,12 @@ class TurnMemory {
       return '';
     }
     if (turn.lastUser === undefined) return '';
+    const timeoutMs = await this.indexing.sendWaiting(signal);
     this.report.count('recalls');
     try {
       const result = await this.client.recall(resourceId, turn.lastUser.text, {
         ...this.looking,
-        ...{ threadId, filter, signal, timeoutMs: this.timeoutMs },
+        ...{ threadId, filter, signal, timeoutMs },
         excludeMessageIds: turn.spoken.slice(-EXCLUDED_IDS_MAX).map(({ id }) => id),
       });
       if (result.degraded !== undefined) throw noAnswer(result.degraded);
@@ -270,32 +292,7 @@ class TurnMemory {
     const messages = messagesOf(turn, said.text);
     if (messages.length === 0) return;
     this.report.count('textsCut', Number(said.cut) + Number(turn.lastUser?.cut === true));
-    await this.store(resourceId, threadId, messages, metadata);
-  }
-
-  private async store(
-    resourceId: string,
-    threadId: string,
-    messages: readonly MessageInput[],
-    metadata: JsonObject | undefined,
-  ): Promise<void> {
-    const saidAt = new Date();
-    // Not ended by the call's signal: the answer is complete, whatever its reader does now.
-    const { wait = 'durable' } = this.options;
-    const callOptions = { metadata, wait, timeoutMs: this.timeoutMs };
-    const again = async (): Promise<void> => {
-      const dated = messages.map((message) => ({ ...message, createTime: saidAt }));
-      (await this.client.index(resourceId, threadId, dated, callOptions)).throwIfRejected();
-    };
-    try {
-      const { rejected } = await this.client.index(resourceId, threadId, messages, callOptions);
-      this.report.count('messagesIndexed', messages.length - rejected.length);
-      this.report.count('messagesRejected', rejected.length);
-      for (const { error } of rejected) this.report.failed('index', error);
-    } catch (error) {
-      this.report.count('messagesNotIndexed', messages.length);
-      this.report.failed('index', error, again);
-    }
+    await this.indexing.store(resourceId, threadId, messages, metadata);
   }
 }
 
@@ -305,11 +302,14 @@ function noAnswer(reason: string): UnavailableError {
 }
 
 /** What a call adds to the thread: the person's message, and what the model said to it. */
-function messagesOf({ identity, ids, lastUser }: Turn, answer: string): MessageInput[] {
-  const messages: MessageInput[] = [];
+function messagesOf({ identity, ids, lastUser }: Turn, answer: string): SaidMessage[] {
+  const messages: SaidMessage[] = [];
   if (lastUser !== undefined) {
-    messages.push(user(lastUser.text, { id: lastUser.id, author: identity.author }));
+    const { id, text } = lastUser;
+    messages.push({ id, role: 'user', text, author: identity.author });
   }
-  if (answer !== '') messages.push(assistant(answer, { id: ids.next('assistant', answer) }));
+  if (answer !== '') {
+    messages.push({ id: ids.next('assistant', answer), role: 'assistant', text: answer });
+  }
   return messages;
 }

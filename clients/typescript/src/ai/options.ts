@@ -83,6 +83,13 @@ export interface RecallMiddlewareOptions extends TurnIdentity, LookingOptions {
   readOnly?: boolean | undefined;
   /** When a turn counts as indexed. Default "durable": on disk, and found by its words at once. */
   wait?: 'searchable' | 'durable' | undefined;
+  /**
+   * Messages kept for later while the sidecar is away, 0 to 100,000; default 1,000. The next call
+   * sends them, in order, before it recalls and before it indexes; for half of its `timeoutMs` each
+   * time at most. More push out the oldest. They are lost with the process. What is forgotten with
+   * the client while it waits comes back: `await middleware.flush()` first.
+   */
+  retryQueueMessagesMax?: number | undefined;
   /** Most milliseconds that a recall, and an indexing, may add to a call. Default 3,000. */
   timeoutMs?: number | undefined;
   /** Where failures are logged. Default: `process.emitWarning`, each text once. */
@@ -109,6 +116,11 @@ export interface RecallMiddleware {
   }) => Promise<R>;
   /** What has been done and what has failed since it was made: a copy. */
   readonly stats: RecallMiddlewareStats;
-  /** Closes the connection, unless the client was given. */
+  /**
+   * Sends what waits for the sidecar, e.g. before the process ends: for 30 seconds at most. How much
+   * waits still.
+   */
+  readonly flush: () => Promise<number>;
+  /** Closes the connection, unless the client was given. What waits is not sent. */
   readonly close: () => Promise<void>;
 }
