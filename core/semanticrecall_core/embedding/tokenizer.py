@@ -139,8 +139,12 @@ class TextTokenizer:
         joined = before + text
         if self._long_word is None:
             return joined
-        # No word is longer than what stands between two spaces: a tenth of the pattern's time.
-        if joined.isascii() and max(map(len, joined.split()), default=0) <= self._word_chars:
+        # No word is longer than all of it, nor than what stands between two spaces: a tenth of the
+        # pattern's time.
+        limit = self._word_chars
+        if joined.isascii() and (
+            len(joined) <= limit or max(map(len, joined.split()), default=0) <= limit
+        ):
             return joined
         return self._long_word.sub(r"\g<0> ", joined)
 
