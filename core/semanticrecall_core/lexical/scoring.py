@@ -41,7 +41,7 @@ import numpy as np
 
 from .blocks import COUNT_MAX
 from .thread_order import DEAD_PLACE, REACH
-from .word_postings import WordPostings
+from .word_postings import WordPostings, summed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,9 +102,7 @@ class DenseWords:
     def __init__(self, end: int, words: Sequence[int], postings: WordPostings) -> None:
         """Sum what was found of the terms of these words, in a view of so many places."""
         self.counts = np.zeros((len(words), end), np.uint8)
-        for counts, word in zip(self.counts, words, strict=True):
-            for places, more, is_more in postings.of(word):
-                counts[places] = _summed(counts[places], more) if is_more else more
+        postings.put_counts(words, self.counts)
         self.counts[:, DEAD_PLACE] = 0
 
     def own(self, at: PlaceColumn, norms: FloatColumn, factors: FloatColumn) -> FloatColumn:
@@ -136,7 +134,7 @@ class RareWord:
         found: list[PlaceColumn] = []
         for places, counts, is_more in postings.of(word):
             known = spare[places]
-            spare[places] = _summed(known, counts) if is_more else counts
+            spare[places] = summed(known, counts) if is_more else counts
             found.append(places[known == 0] if is_more else places)
         self.places = np.concatenate(found)
         if spare[DEAD_PLACE]:
@@ -220,16 +218,13 @@ def scored(view: View, words: Sequence[QueryToken], scoring: Scoring, tuning: Tu
         has_any |= np.bitwise_or.reduce(dense.counts, axis=0) > 0
         common = [words[i] for i in many]
         window.add_dense(common, dense.counts, tuning.numbers_at_once)
-        dfs = [int(np.count_nonzero(counts)) for counts in dense.counts]
+        if postings.are_messages:
+            dfs = [postings.sizes[i] for i in many]
+        else:
+            dfs = [int(np.count_nonzero(counts)) for counts in dense.counts]
         counted.append((dense, _factors(view, scoring, common, dfs)))
     full, mean, std = window.moments()
     return Scored(window.sum, full, mean, std, has_any, view, scoring, tuple(counted))
-
-
-def _summed(some: NDArray[np.uint8], more: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Sums, COUNT_MAX at most."""
-    sums: NDArray[np.uint8] = np.minimum(some.astype(np.uint16) + more, COUNT_MAX).astype(np.uint8)
-    return sums
 
 
 def _weighted_idf(

@@ -101,12 +101,13 @@ class LoosePostings:
         # What cannot be wanted is told by 16 bits of it: most of the work is one small look-up.
         likely = np.zeros(2**16, np.bool_)
         likely[wanted & 0xFFFF] = True
-        (near,) = likely[self.terms.view(np.uint16)[::2]].nonzero()
+        # `take`: an index of 16 bits would be made into one of 64 first.
+        (near,) = likely.take(self.terms.view(np.uint16)[::2], mode="clip").nonzero()
         terms = self.terms[near]
         number = wanted.searchsorted(terms)
         same = wanted.take(number, mode="clip") == terms
         number, near = number[same], near[same]
-        mine = near[number.argsort(kind="stable")]
+        mine = near[number.astype(np.uint16).argsort(kind="stable")]  # of 16 bits: linear
         sizes = np.bincount(number, minlength=len(wanted))
         stops = sizes.cumsum()
         starts = stops - sizes

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .blocks import COUNT_MAX
 from .thread_order import DEAD_PLACE
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from semanticrecall_core.types.values import ByteColumn
 
     from .partition import View
@@ -22,9 +25,10 @@ class WordPostings:
     Attributes:
         sizes: how many each word has; of the dead too, and more than one of a message that has
             several of its terms.
+        are_messages: nobody is dead and each word has one term, so that `sizes` are messages.
     """
 
-    __slots__ = ("_found", "_numbers", "_view", "sizes")
+    __slots__ = ("_found", "_numbers", "_view", "are_messages", "sizes")
 
     def __init__(self, view: View, words: Sequence[Sequence[int]]) -> None:
         """Look the terms up."""
@@ -38,6 +42,7 @@ class WordPostings:
         for _, found in self._found:
             ranges = zip(of_term, found.starts, found.stops, strict=True)
             of_term = [size + stop - start for size, start, stop in ranges]
+        self.are_messages = max(map(len, words), default=0) <= 1 and not _dead(view)
         self.sizes = [sum([of_term[i] for i in numbers]) for numbers in self._numbers]
 
     def of(self, word: int) -> Iterator[tuple[PlaceColumn, ByteColumn, bool]]:
@@ -53,6 +58,23 @@ class WordPostings:
                     at = places.take(found.rows[start:stop], mode="clip")
                     yield at, found.counts[start:stop], nth > 0
 
+    def put_counts(self, words: Sequence[int], out: NDArray[np.uint8]) -> None:
+        """How often the messages have some words, by place.
+
+        Args:
+            out: shape (words, places). Zeros; has anything at DEAD_PLACE afterwards.
+        """
+        for places, found in self._found:
+            rows, counts, starts, stops = found
+            for word, of_place in zip(words, out, strict=True):
+                first, *others = self._numbers[word]
+                start, stop = starts[first], stops[first]
+                of_place[places.take(rows[start:stop], mode="clip")] = counts[start:stop]
+                for number in others:
+                    start, stop = starts[number], stops[number]
+                    at = places.take(rows[start:stop], mode="clip")
+                    of_place[at] = summed(of_place[at], counts[start:stop])
+
     def messages(self, word: int) -> int:
         """How many messages have a word."""
         has = np.zeros(self._view.end, np.bool_)
@@ -67,7 +89,7 @@ def in_many(view: View, words: Sequence[tuple[int, ...]], count: int) -> set[tup
     if not words:
         return set()
     postings = WordPostings(view, words)
-    dead = sum(len(part.columns) - part.alive for part in view.parts)
+    dead = _dead(view)
     return {
         terms
         for word, (terms, size) in enumerate(zip(words, postings.sizes, strict=True))
@@ -75,3 +97,14 @@ def in_many(view: View, words: Sequence[tuple[int, ...]], count: int) -> set[tup
         if size >= count
         and (size >= (count + dead) * len(terms) or postings.messages(word) >= count)
     }
+
+
+def _dead(view: View) -> int:
+    """Messages of the parts that are gone."""
+    return sum([len(part.columns) for part in view.parts]) - view.searchable
+
+
+def summed(some: ByteColumn, more: ByteColumn) -> ByteColumn:
+    """Sums of counts, COUNT_MAX at most."""
+    sums: ByteColumn = np.minimum(some.astype(np.uint16) + more, COUNT_MAX).astype(np.uint8)
+    return sums
