@@ -39,6 +39,14 @@ def test_mean_pooling(inputs: tuple[str, ...], output: tiny_model.Output) -> Non
     np.testing.assert_allclose(vector, tiny_model.expected_vector("dark mode on"), atol=1e-6)
 
 
+@pytest.mark.parametrize("inputs", [ALL_INPUTS[:2], ALL_INPUTS])
+@pytest.mark.parametrize("words", [509, 510, 511, 2_000])
+def test_a_text_of_any_length_has_its_mask(inputs: tuple[str, ...], words: int) -> None:
+    text = " ".join(["dark", "mode", "on"][word % 3] for word in range(words))
+    vector = session(tiny_model.graph(inputs=inputs)).run(ids(text))
+    np.testing.assert_allclose(vector, tiny_model.expected_vector(text), atol=1e-5)
+
+
 def test_first_token_pooling() -> None:
     vector = session(tiny_model.graph(output="last_hidden_state"), "cls").run(ids("dark mode"))
     np.testing.assert_allclose(vector, tiny_model.expected_vector("", cls=True), atol=1e-6)
