@@ -87,7 +87,11 @@ class Violations:
 
     def name(self, field: str, value: str, bytes_max: int = NAME_BYTES_MAX) -> None:
         """A short line without control characters, or nothing."""
-        if not value or not self.size(field, value, bytes_max):
+        # Most are short and plain: they need no look for what they must not hold. What is printable
+        # has no control character; a character has at most four bytes.
+        if len(value) * 4 <= bytes_max and value.isprintable():
+            return
+        if not self.size(field, value, bytes_max):
             return
         if _CONTROL.search(value):
             self.add(field, "must not hold control characters")

@@ -36,6 +36,7 @@ from prometheus_client.registry import Collector
 from semanticrecall_core.engine import Engine
 from semanticrecall_core.types.recalling import Mode, RecallAnswer
 
+from .histograms import HistogramRow
 from .listen import ListenError, TcpAddress
 
 PREFIX = "semanticrecall"
@@ -74,21 +75,21 @@ class Metrics:
             registry=self.registry,
             buckets=_SECONDS,
         )
-        stages = Histogram(
+        self._stages = HistogramRow(
             f"{PREFIX}_recall_stage_seconds",
             "Time of a recall's stages; that of words is part of the search.",
-            ("stage",),
-            registry=self.registry,
-            buckets=_SECONDS,
+            "stage",
+            STAGES,
+            _SECONDS,
         )
-        # Looking labels up costs more than counting: it is done once.
-        self._stages = [stages.labels(stage) for stage in STAGES]
+        self.registry.register(self._stages)
         modes = Counter(
             f"{PREFIX}_recalls",
             "Recalls answered by a search, by the mode that was used.",
             ("mode",),
             registry=self.registry,
         )
+        # Looking labels up costs more than counting: it is done once.
         self._modes = {mode: modes.labels(mode.name.lower()) for mode in Mode}
         self._lexical_only = Counter(
             f"{PREFIX}_lexical_only_hits",
@@ -134,9 +135,10 @@ class Metrics:
         """A recall was answered."""
         info = answer.info
         self._modes[info.mode_used].inc()
-        by_words = sum(m.found is not None and m.found.cosine is None for m in answer.messages)
+        hits = [message.found for message in answer.messages if message.found is not None]
+        by_words = [hit for hit in hits if hit.cosine is None]
         if by_words:
-            self._lexical_only.inc(by_words)
+            self._lexical_only.inc(len(by_words))
         stages = (
             queue_us,
             info.embed_us,
@@ -146,13 +148,12 @@ class Metrics:
             info.render_us,
             total_us,
         )
-        for stage, microseconds in zip(self._stages, stages, strict=True):
-            stage.observe(microseconds / 1e6)
+        self._stages.observe_all([microseconds / 1e6 for microseconds in stages])
 
     def recalled_again(self, total_us: int) -> None:
         """A recall's answer was given again."""
         self._repeated.inc()
-        self._stages[-1].observe(total_us / 1e6)
+        self._stages.observe_last(total_us / 1e6)
 
     def watch(self, read: Callable[[], list[Reading]]) -> None:
         """Show what `read` returns at every scrape."""

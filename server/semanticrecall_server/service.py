@@ -115,20 +115,16 @@ class RecallService:
         wrong with a request. `key` is the request's `request_key`.
         """
         arrived = time.monotonic()
-        if not self._answers.has(request.resource_id, key) or not self._may_repeat(request):
+        resource_id = request.resource_id
+        if not self._answers.has(resource_id, key) or not self._may_repeat(request):
             return None
         # Taken after the read token was looked at: what it waited for may have ended the answer.
-        kept = self._answers.get(request.resource_id, key)
+        kept = self._answers.get(resource_id, key)
         if kept is None:
             return None
         total_us = microseconds(time.monotonic() - arrived)
         self._observer.recalled_again(total_us)
-        now = recall_pb2.RecallInfo(
-            cache_hit=True,
-            answer_cache_hit=True,
-            pending=self._engine.pending(request.resource_id),
-            timings=recall_pb2.RecallTimings(total_us=total_us),
-        )
+        now = answers.repeated_info(self._engine.pending(resource_id), total_us)
         return answers.recall_bytes(request.request_id, kept, now)
 
     def _may_repeat(self, request: recall_pb2.RecallRequest) -> bool:
@@ -172,7 +168,7 @@ class RecallService:
         timings.total_us = call.clock.total_us(time.monotonic())
         self._observer.recalled(answer, timings.queue_us, timings.total_us)
         now = recall_pb2.RecallInfo(cache_hit=info.cache_hit, pending=info.pending, timings=timings)
-        return answers.recall_bytes(request.request_id, kept, now)
+        return answers.recall_bytes(request.request_id, kept, now.SerializeToString())
 
     def answer_cache_stats(self) -> AnswerCacheStats:
         """State of the answers kept."""

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor
 
 from semanticrecall.v1 import recall_pb2, types_pb2
-from semanticrecall_server import convert
+from semanticrecall_server import answers, convert
 from semanticrecall_server.answer_cache import (
     ANSWERS_OF_A_RESOURCE_MAX,
     RESOURCE_OVERHEAD_BYTES,
@@ -401,3 +401,27 @@ def test_a_key_leaves_out_what_says_nothing_about_the_answer_and_the_request_as_
     assert request_key(_recall(query="other")) != request_key(_recall())
     request.filter.update({"a": 1})
     assert request_key(request) != request_key(_recall())
+
+
+@pytest.mark.parametrize("pending", [0, 1, 127, 128, 2**40])
+@pytest.mark.parametrize("total_us", [0, 5, 300, 2**32 - 1])
+@pytest.mark.parametrize("request_id", ["", "r", "\u00e9" * 100])
+def test_an_answer_put_together_by_hand_is_read_as_it_is_meant(
+    request_id: str, total_us: int, pending: int
+) -> None:
+    kept = KeptAnswer(
+        recall_pb2.RecallResponse(context_text="context").SerializeToString(),
+        recall_pb2.RecallInfo(candidates=3).SerializeToString(),
+    )
+    again = answers.recall_bytes(request_id, kept, answers.repeated_info(pending, total_us))
+    assert recall_pb2.RecallResponse.FromString(again) == recall_pb2.RecallResponse(
+        request_id=request_id,
+        context_text="context",
+        info=recall_pb2.RecallInfo(
+            candidates=3,
+            cache_hit=True,
+            answer_cache_hit=True,
+            pending=pending,
+            timings=recall_pb2.RecallTimings(total_us=total_us),
+        ),
+    )

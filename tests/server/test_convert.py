@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import unicodedata
 from typing import Any
 
 import grpc
@@ -23,6 +24,7 @@ from semanticrecall_core.types.values import (
     ThreadSummary,
     Wait,
 )
+from semanticrecall_server.checks import Violations
 from semanticrecall_server.metadata_json import fill_struct, json_of, plain_object
 from semanticrecall_server.page_tokens import PageTokens
 from support.fake_engine import MESSAGE, FakeEngine
@@ -336,3 +338,13 @@ def test_metadata_comes_back_as_it_went(value: dict[str, Any]) -> None:
     if text:
         fill_struct(returned, text)
     assert returned == sent
+
+
+@pytest.mark.parametrize("bytes_max", [12, 11])
+def test_every_control_character_of_unicode_is_found_in_a_name(bytes_max: int) -> None:
+    """And no other one is taken for it, in names that are surely short enough and in others."""
+    for code in (*range(0xD800), *range(0xE000, 0x10000, 7), 0x1F600, 0x10FFFF):
+        v = Violations()
+        v.name("f", f"a{chr(code)}b", bytes_max)
+        is_control = unicodedata.category(chr(code)) == "Cc" or code in (0x2028, 0x2029)
+        assert v.found == is_control, hex(code)

@@ -52,13 +52,13 @@ class Busy:
     release: threading.Event = field(default_factory=threading.Event)
     calls: list[asyncio.Task[Any]] = field(default_factory=list)
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
         self.entered.set()
         assert self.release.wait(SECONDS)
 
     async def begin(self, resource: bytes = b"hot") -> None:
         """Have the thread work on a job until `finish`."""
-        self.calls.append(asyncio.create_task(self.run(self._hold, resource)))
+        self.calls.append(asyncio.create_task(self.run(self.hold, resource)))
         assert await asyncio.to_thread(self.entered.wait, SECONDS)
 
     def run(
@@ -140,6 +140,97 @@ def test_all_threads_work() -> None:
         assert len(await asyncio.gather(*jobs)) == 12
 
     in_a_lane(LaneLimits(3, 256, 1_000), test)
+
+
+# ---- without a task ----
+
+
+class Told:
+    """Hears of jobs that were begun."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[Any, BaseException | None]] = []
+        self.heard = asyncio.Event()
+
+    def __call__(self, result: Any, error: BaseException | None) -> None:
+        self.ends.append((result, error))
+        self.heard.set()
+
+
+def test_whoever_begins_a_job_hears_of_its_end_once_and_later() -> None:
+    async def test(busy: Busy) -> None:
+        def fail() -> None:
+            raise StopIteration("x")
+
+        budget = CallBudget.of_seconds(SECONDS)
+        for job, expected in ((lambda: 7, (7, None)), (fail, (None, "StopIteration('x')"))):
+            told = Told()
+            begun = busy.lane.begin(job, budget, 1, told, resource=b"a")
+            assert told.ends == []
+            await asyncio.wait_for(told.heard.wait(), SECONDS)
+            [(result, error)] = told.ends
+            assert (result, error and repr(error)) == expected
+            begun.give_up()
+            assert begun.is_over
+            assert busy.lane.in_flight == 0
+
+    in_a_lane(one_thread(), test)
+
+
+def test_a_job_that_was_given_up_is_heard_of_no_more() -> None:
+    async def test(busy: Busy) -> None:
+        waiting, working = Told(), Told()
+        budget = CallBudget.of_seconds(SECONDS)
+        running = busy.lane.begin(busy.hold, budget, 1, working)
+        assert await asyncio.to_thread(busy.entered.wait, SECONDS)
+        queued = busy.lane.begin(lambda: busy.order.append("dropped"), budget, 1, waiting)
+        assert busy.lane.in_flight == 2
+        queued.give_up()
+        assert busy.lane.in_flight == 1
+        running.give_up()
+        assert busy.lane.in_flight == 1, "its place is taken until the work has ended"
+        busy.release.set()
+        await busy.run(lambda: None, b"a")
+        assert (waiting.ends, working.ends, busy.order) == ([], [], [])
+
+    in_a_lane(one_thread(), test)
+
+
+def test_a_job_whose_deadline_passes_is_told_so_and_not_its_end() -> None:
+    async def test(busy: Busy) -> None:
+        told = Told()
+        busy.lane.begin(busy.hold, CallBudget.of_seconds(0.01), 1, told)
+        await asyncio.wait_for(told.heard.wait(), SECONDS)
+        busy.release.set()
+        await busy.run(lambda: None, b"a")
+        [(result, error)] = told.ends
+        assert result is None
+        assert isinstance(error, DeadlineExceededError)
+
+    in_a_lane(one_thread(), test)
+
+
+def test_threads_are_started_as_they_are_needed_and_end_with_the_lane() -> None:
+    lane = Lane("few", LaneLimits(4, 256, 1_000), RETRY_MS)
+
+    def names() -> list[str]:
+        return sorted(t.name for t in threading.enumerate() if t.name.startswith("few-lane"))
+
+    async def test() -> None:
+        together = threading.Barrier(2)
+        budget = CallBudget.of_seconds(SECONDS)
+        assert names() == []
+        for _ in range(3):
+            await lane.run(lambda: None, budget, 1)
+        assert names() == ["few-lane_0"]
+        await asyncio.gather(
+            *(lane.run(lambda: together.wait(SECONDS), budget, 1) for _ in range(2))
+        )
+        assert names() == ["few-lane_0", "few-lane_1"]
+
+    asyncio.run(test())
+    lane.close()
+    assert names() == []
 
 
 # ---- shares ----
