@@ -267,11 +267,13 @@ class _Window:
         """Some words, their counts by place: shape (words, places)."""
         near, far = self._scoring.near_tenths, self._scoring.far_tenths
         most = int(counts.max()) * (_ONE + 2 * near + 2 * far)
+        # End to end: the places between the words of one and the next are free.
+        flat = counts.reshape(-1)
         windows: NDArray[np.uint8] | NDArray[np.uint16]
         if most <= COUNT_MAX:
-            windows = _around(counts, near, far)
+            windows = _around(flat, near, far).reshape(counts.shape)
         else:
-            windows = _around(counts.astype(np.uint16), near, far)
+            windows = _around(flat.astype(np.uint16), near, far).reshape(counts.shape)
         for i, word in enumerate(words):
             if word.is_exact:
                 windows[i] *= counts[i] > 0
@@ -333,9 +335,9 @@ def _around(values: NDArray[Number], near: int, far: int) -> NDArray[Number]:
     np.multiply(values, _ONE, out=out)
     for distance, weight in ((1, near), (2, far)):
         if weight:
-            both = values[..., : -2 * distance] + values[..., 2 * distance :]
+            both = values[: -2 * distance] + values[2 * distance :]
             both *= weight
-            out[..., distance:-distance] += both
+            out[distance:-distance] += both
     return out
 
 
