@@ -1,7 +1,8 @@
 """gRPC methods: bytes in, bytes out, one hop to a lane's thread and back.
 
 Requests are decoded and answers encoded on the lane's thread, so that nothing large is ever
-handled on the event loop. This module is the one place where exceptions become gRPC errors.
+handled on the event loop; small recalls alone are decoded on it, once, to know whether they were
+asked before. This module is the one place where exceptions become gRPC errors.
 """
 
 from __future__ import annotations
