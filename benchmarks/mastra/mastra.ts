@@ -133,7 +133,7 @@ async function intoOneFile(file: string): Promise<void> {
   const client = createClient({ url: `file:${file}` });
   const answer = await client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
   client.close();
-  if (answer.rows[0]?.['busy'] !== 0) throw new Error('the log is still in use');
+  if (answer.rows[0]?.busy !== 0) throw new Error('the log is still in use');
   await Promise.all([rm(`${file}-wal`, { force: true }), rm(`${file}-shm`, { force: true })]);
 }
 
