@@ -61,8 +61,13 @@ const STATUSES: Readonly<Record<number, Status>> = {
 
 /** The answer of a recall. */
 export function recall(wire: v1.RecallResponse): RecallResult {
+  const messages: RecalledMessage[] = [];
+  for (const one of wire.messages) {
+    const found = recalledMessage(one);
+    if (found !== undefined) messages.push(found);
+  }
   return new RecallResult({
-    messages: wire.messages.map(recalledMessage).filter((found) => found !== undefined),
+    messages,
     contextText: wire.contextText,
     info: wire.info === undefined ? undefined : recallInfo(wire.info),
     excluded: wire.excluded.map(excludedCandidate),

@@ -156,7 +156,8 @@ export class Calls {
     deadline: Deadline,
     flow: RecallFlow,
   ): Promise<v1.RecallResponse> {
-    await this.#connected(deadline);
+    // Asked here too: nearly always there is a connection, and nothing to wait for.
+    if (!this.#transport.isReady) await this.#connected(deadline);
     if (flow.takes(request, deadline.limits())) {
       try {
         return await flow.recall(request, deadline.limits());

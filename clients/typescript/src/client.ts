@@ -92,7 +92,7 @@ export class RecallClient implements AsyncDisposable {
     options?: RecallOptions & CallOptions,
   ): Promise<RecallResult> {
     const request = requests.recall(resourceId, query, options);
-    return recallOrDegrade(this.#calls, request, options);
+    return await recallOrDegrade(this.#calls, request, options);
   }
 
   /**

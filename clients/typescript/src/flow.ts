@@ -1,6 +1,7 @@
 /** Recalls on one open stream, each matched with its answer; and Index requests on another. */
 import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
 import { errorOfDetail, tooLate } from './errors.js';
+import { OneATurn } from './one-a-turn.js';
 import type { Duplex, Limits } from './transport.js';
 import * as v1 from './v1/index.js';
 
@@ -28,6 +29,8 @@ interface Waiting<A> {
   fail(error: Error): void;
   /** Its caller has left. */
   gone: boolean;
+  /** Its answer is here: in time, however many are handed out before it. */
+  arrived: boolean;
   /** When its caller leaves at the latest, as `performance.now()` has it. */
   readonly untilMs: number;
 }
@@ -38,6 +41,7 @@ class OpenStream<I extends DescMessage, O extends DescMessage> {
   readonly #duplex: Duplex<I, O>;
   // Also those whose callers have gone: the server is at work on them all the same.
   readonly #waiting = new Map<string, Waiting<MessageShape<O>>>();
+  readonly #answered = new OneATurn();
   #number = 0;
 
   /**
@@ -51,11 +55,15 @@ class OpenStream<I extends DescMessage, O extends DescMessage> {
   ) {
     this.#duplex = duplex;
     duplex.on('data', (answer: MessageShape<O>) => {
-      const [oldest = ''] = this.#waiting.keys();
-      const id = idOf(answer) ?? oldest;
+      const id = idOf(answer) ?? this.#oldest();
       const waiting = this.#waiting.get(id);
       this.#waiting.delete(id);
-      waiting?.answer(answer);
+      if (waiting !== undefined) {
+        waiting.arrived = true;
+        this.#answered.take(() => {
+          waiting.answer(answer);
+        });
+      }
       if (this.#waiting.size === 0) empty();
     });
     duplex.once('end', () => {
@@ -103,6 +111,11 @@ class OpenStream<I extends DescMessage, O extends DescMessage> {
     }, endMs);
     await ended;
     clearTimeout(timer);
+  }
+
+  #oldest(): string {
+    const [oldest = ''] = this.#waiting.keys();
+    return oldest;
   }
 
   #end(): void {
@@ -163,7 +176,7 @@ abstract class Flow<I extends DescMessage, O extends DescMessage> {
           left(stream);
         };
         timer = setTimeout(() => {
-          leave(tooLate(this.#address));
+          if (waiting?.arrived !== true) leave(tooLate(this.#address));
         }, timeoutMs);
         if (signal !== undefined) {
           abort = () => {
@@ -172,7 +185,7 @@ abstract class Flow<I extends DescMessage, O extends DescMessage> {
           signal.addEventListener('abort', abort, { once: true });
         }
         const untilMs = performance.now() + timeoutMs;
-        waiting = { answer: resolve, fail: reject, gone: false, untilMs };
+        waiting = { answer: resolve, fail: reject, gone: false, arrived: false, untilMs };
         stream.send(requestOf, waiting);
       });
     } catch (error) {

@@ -88,10 +88,9 @@ export function callOptions(options: unknown): void {
 /** A recall. */
 export function recall(resourceId: unknown, query: unknown, options: unknown): v1.RecallRequest {
   const given = check.options<RecallOptions & CallOptions>(options, RECALL);
-  const request = create(v1.RecallRequestSchema, {
-    resourceId: check.text(resourceId, 'resourceId'),
-    query: check.text(query, 'query'),
-  });
+  const request = blankRecall();
+  request.resourceId = check.text(resourceId, 'resourceId');
+  request.query = check.text(query, 'query');
   setTexts(request, given);
   setCounts(request, given);
   if (given['filter'] !== undefined) request.filter = check.filter(given['filter'], 'filter');
@@ -109,6 +108,29 @@ export function recall(resourceId: unknown, query: unknown, options: unknown): v
   }
   setTimesAndRoles(request, given);
   return request;
+}
+
+/** A recall without anything. Written out: it takes a fifth of the time of `create`. */
+function blankRecall(): v1.RecallRequest {
+  return {
+    $typeName: 'semanticrecall.v1.RecallRequest',
+    requestId: '',
+    resourceId: '',
+    threadId: '',
+    scope: v1.Scope.UNSPECIFIED,
+    query: '',
+    alternativeQueries: [],
+    queryEmbedding: [],
+    roles: [],
+    excludeMessageIds: [],
+    maxTokens: 0,
+    contextFormat: v1.ContextFormat.CONTEXT_FORMAT_UNSPECIFIED,
+    timeZone: '',
+    explain: false,
+    readToken: '',
+    timeoutMs: 0,
+    contextOtherThreadsOnly: false,
+  };
 }
 
 function setTexts(request: v1.RecallRequest, given: Fields): void {

@@ -20,7 +20,8 @@ import {
   unreachable,
 } from './errors.js';
 import type { SemanticRecallError } from './errors.js';
-import { ErrorDetailSchema } from './v1/index.js';
+import { decodeRecall } from './recall-answer.js';
+import { ErrorDetailSchema, RecallResponseSchema } from './v1/index.js';
 
 const ERROR_TRAILER = 'semanticrecall-error-bin';
 const MESSAGE_BYTES_MAX = 256 * 1024 * 1024;
@@ -269,6 +270,10 @@ function encoderOf<I extends DescMessage>(method: { input: I }): (m: MessageShap
 }
 
 function decoderOf<O extends DescMessage>(method: { output: O }): (b: Buffer) => MessageShape<O> {
+  if (method.output.typeName === RecallResponseSchema.typeName) {
+    // What has this name is a RecallResponse; the type cannot know.
+    return decodeRecall as unknown as (b: Buffer) => MessageShape<O>;
+  }
   return (bytes) => fromBinary(method.output, bytes);
 }
 

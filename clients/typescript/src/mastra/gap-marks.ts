@@ -206,13 +206,16 @@ interface Clock {
 /** Longer than any day, those included on which clocks are put back. */
 const LONGEST_DAY_MS = 26 * 3_600_000;
 const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
+const DAY_MS = 24 * 3_600_000;
+const UTC: Clock = { read: readUtc, isSameDay: (one, other) => utcDay(one) === utcDay(other) };
 const clocks = new Map<string, Clock>();
 
 /** The same text on every host: neither its zone nor its language counts. */
 function clockOf(timeZone: string): Clock {
+  if (timeZone === 'UTC') return UTC;
   const known = clocks.get(timeZone);
   if (known !== undefined) return known;
-  const read = timeZone === 'UTC' ? readUtc : readerOf(timeZone);
+  const read = readerOf(timeZone);
   const clock: Clock = {
     read,
     isSameDay: (one, other) =>
@@ -228,6 +231,11 @@ function readUtc(date: Date): Reading {
   const iso = date.toISOString();
   const [day = '', time = ''] = iso.split('T');
   return { weekday: WEEKDAYS[date.getUTCDay()] ?? '', day, time: time.slice(0, 5) };
+}
+
+/** The number of the day, without its text: every recalled message is asked for its day. */
+function utcDay(date: Date): number {
+  return Math.floor(date.getTime() / DAY_MS);
 }
 
 function readerOf(timeZone: string): (date: Date) => Reading {

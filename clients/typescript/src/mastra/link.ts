@@ -31,7 +31,7 @@ class ReopenedClient implements SidecarCalls {
     this.#client = make();
   }
 
-  recall: SidecarCalls['recall'] = async (...args) => this.#open().recall(...args);
+  recall: SidecarCalls['recall'] = async (...args) => await this.#open().recall(...args);
   index: SidecarCalls['index'] = async (...args) => this.#open().index(...args);
   forgetMessages: SidecarCalls['forgetMessages'] = async (...args) =>
     this.#open().forgetMessages(...args);
@@ -84,7 +84,7 @@ export function linkOf(options: SemanticRecallOptions, resolved: ResolvedOptions
   };
   const recall: SidecarCalls['recall'] = async (...args) => {
     if (isReleased) throw clientClosed();
-    return known.recall(...args);
+    return await known.recall(...args);
   };
   return { ...linkTo(known, resolved, release), client: { recall } };
 }

@@ -178,21 +178,24 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
     const { timeoutMs, wait } = this.#options;
     const signal = args.abortSignal;
     const startedMs = performance.now();
-    await this.#link.writer.flush({ timeoutMs, signal, wait, reporter: this.#reporter });
+    const { writer } = this.#link;
+    if (writer.pendingMessages > 0) {
+      await writer.flush({ timeoutMs, signal, wait, reporter: this.#reporter });
+    }
     this.#reporter.count('recalls');
     const asking = newQuestionId(args);
-    const ask = (present: readonly MastraDBMessage[]): Promise<RecallResult | undefined> =>
+    const present = args.messageList.get.all.db();
+    const ask = (without: string | undefined): Promise<RecallResult | undefined> =>
       this.#ask(memory, query, {
-        ...this.#recallOptions(memory, settings, present),
+        ...this.#recallOptions(memory, settings, storableIds(present, without)),
         // What came before had its share of the time.
         timeoutMs: Math.max(1, timeoutMs - (performance.now() - startedMs)),
         signal,
       });
-    const present = args.messageList.get.all.db();
     // A new id in every request would keep the sidecar from giving an answer again.
-    let found = await ask(present.filter(({ id }) => id !== asking));
+    let found = await ask(asking);
     // It has the question under this id: the turn is done once more.
-    if (found?.messages.some(({ message }) => message.id === asking)) found = await ask(present);
+    if (found?.messages.some(({ message }) => message.id === asking)) found = await ask(undefined);
     if (found === undefined) return;
     this.#putOtherThreads(args.messageList, found.contextText, memory);
     this.#putThisThread(args.messageList, found, memory, settings);
@@ -226,13 +229,9 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
   #recallOptions(
     memory: OwnedMemory,
     settings: RecallSettings,
-    present: readonly MastraDBMessage[],
+    excludeMessageIds: readonly string[],
   ): RecallOptions {
     const { maxTokens, ranking, contextFormat, timeZone } = this.#options;
-    // What the sidecar would refuse as an id it holds no message of.
-    const ids = present
-      .map((message) => message.id)
-      .filter((id) => isStorableId(id) && !id.startsWith(NOTE_ID_PREFIX));
     return {
       ...settings,
       threadId: memory.threadId,
@@ -240,7 +239,7 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
       maxTokens,
       ranking,
       timeZone,
-      excludeMessageIds: ids.slice(-EXCLUDED_IDS_MAX),
+      excludeMessageIds,
       contextFormat: settings.scope === 'thread' ? 'none' : contextFormat,
       contextOtherThreadsOnly: true,
     };
@@ -250,7 +249,8 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
     if (text === '') return;
     this.#reporter.count('otherThreadsRecalled');
     if (this.#options.placement === 'system') {
-      list.addSystem({ role: 'system', content: text }, 'memory');
+      // As text: an object goes through three conversions of the list, and comes out the same.
+      list.addSystem(text, 'memory');
       return;
     }
     const last = lastOf(list.get.all.db(), isOfUser);
@@ -394,6 +394,15 @@ function newMessages(args: OutputArgs): MastraDBMessage[] {
   const known = new Set(input.map((one) => one.id));
   const responses = messages.filter((one) => !known.has(one.id) && messageList.isNewMessage(one));
   return [...input, ...responses];
+}
+
+/** Ids of the newest messages, but one, that the sidecar may hold; it would refuse others. */
+function storableIds(messages: readonly MastraDBMessage[], without: string | undefined): string[] {
+  const ids: string[] = [];
+  for (const { id } of messages) {
+    if (id !== without && isStorableId(id) && !id.startsWith(NOTE_ID_PREFIX)) ids.push(id);
+  }
+  return ids.length > EXCLUDED_IDS_MAX ? ids.slice(-EXCLUDED_IDS_MAX) : ids;
 }
 
 /** Id of the message that asks, where it is new in this turn; as a rule nobody knows it yet. */
