@@ -124,3 +124,35 @@ def test_words_that_nobody_has_add_nothing(query: str, threads: list[list[str]])
 def test_what_all_say_alike_speaks_for_nobody(n: int, query: str) -> None:
     parts = fused(match_of(query, [["the harbour, 7"]] * n, Tuning()), None, Weights())
     assert parts.lexical.tolist() == pytest.approx([0.0] * n, abs=1e-5)
+
+
+def test_a_seq_of_more_than_32_bits_is_not_taken_for_a_smaller_one() -> None:
+    texts = [Text(seq, 1, seq, 1, 1, "harbour") for seq in (1, 2, 3)]
+    index = InMemoryLexicalIndex(lambda _: rows_of(texts))
+    asked = np.array([2, 2**32 + 1, 2**32 + 3], np.int64)
+    assert index.match("r", LexicalQuery(("castle",), 0, also_seqs=asked)).seqs.tolist() == [2]
+    large = [Text(2**32 + seq, 1, seq, 1, 1, "harbour") for seq in (1, 2, 3)]
+    index = InMemoryLexicalIndex(lambda _: rows_of(large))
+    match = index.match("r", LexicalQuery(("castle",), 0, also_seqs=asked))
+    assert match.seqs.tolist() == [2**32 + 1, 2**32 + 3]
+
+
+def test_counts_of_several_terms_of_a_word_are_summed_in_every_part() -> None:
+    """A word that is a month too; in sealed parts and in the tail, and one message is gone."""
+    may_ns = 125 * 86_400_000_000_000
+    texts = [Text(seq, seq, may_ns if seq % 2 else 0, 1, 1, "may") for seq in range(1, 9)]
+    index = InMemoryLexicalIndex(
+        lambda _: rows_of(texts[:4]), tuning=Tuning(loaded_rows_max=2, tail_rows_max=2)
+    )
+    index.partition_seqs("r")
+    for text in texts[4:]:
+        index.texts_put("r", rows_of([text]))
+    index.texts_removed("r", np.array([3], np.int64))
+    everyone = np.arange(1, 9)
+    match = index.match("r", LexicalQuery(("may",), 100, also_seqs=everyone))
+    whole = InMemoryLexicalIndex(lambda _: rows_of([t for t in texts if t.seq != 3]))
+    alone = whole.match("r", LexicalQuery(("may",), 100, also_seqs=everyone))
+    assert match.seqs.tolist() == [1, 2, 4, 5, 6, 7, 8]
+    for name in ("seqs", "own", "context", "worth", "worth_mean", "context_std"):
+        assert getattr(match, name).tolist() == getattr(alone, name).tolist()
+    assert match.own[0][0] > match.own[0][1]
