@@ -256,7 +256,7 @@ describe('an aborted turn', () => {
       abortSignal: stopIndex.signal,
     });
     const call = await silent.next();
-    assert.equal(call.name, 'index');
+    assert.equal(call.name, 'indexStream');
     stopIndex.abort();
     assert.equal(await indexed, list);
     await call.cancelled;
