@@ -17,7 +17,7 @@ export type Kind = (typeof KINDS)[number];
 
 export interface Budget {
   rounds: number;
-  /** Calls of each system in a round, by one caller; more callers make more. */
+  /** Calls of each system in a round, by one caller; more callers make more, and repeated ones are. */
   calls: number;
   /** After so long no further call begins in a round. */
   roundMsMax: number;
@@ -46,6 +46,8 @@ interface Asked {
 const HISTORY_MESSAGES = 10;
 const REPEATED_QUESTIONS = 20;
 const CALLS_GROWTH_MAX = 4;
+/** Asked again a question is quick: so many times the calls, that a round lasts long enough to count. */
+const REPEATED_CALLS_GROWTH = 8;
 
 /** Hands out questions, each of them once. */
 export class Questions {
@@ -116,7 +118,9 @@ export async function recallInRounds(
   const repeated = kind === 'repeated' ? questions.take(REPEATED_QUESTIONS) : [];
   for (let round = 0; round < budget.rounds; round += 1) {
     const asked =
-      kind === 'repeated' ? cycled(numbered(repeated), calls) : numbered(questions.take(calls));
+      kind === 'repeated'
+        ? cycled(numbered(repeated), calls * REPEATED_CALLS_GROWTH)
+        : numbered(questions.take(calls));
     for (let i = 0; i < systems.length; i += 1) {
       const system = systems[(i + round) % systems.length];
       const seen = system && series.get(system.name);
