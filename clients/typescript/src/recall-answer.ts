@@ -7,12 +7,15 @@
  */
 import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
 import { mergeFromBinary } from '@bufbuild/protobuf';
-import { BinaryReader } from '@bufbuild/protobuf/wire';
+import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import { TimestampSchema } from '@bufbuild/protobuf/wkt';
 import * as v1 from './v1/index.js';
 
 const NO_BYTES = new Uint8Array(0);
+/** Of the tag of a field that is read here; there are others that mean the same. */
+const TAG_BYTES_MAX = 2;
+const WIRE_TYPE_MAX: number = WireType.Bit32;
 /** Names of the fields of `RecallTimings`, each at its number. */
 const TIMINGS = [
   undefined,
@@ -48,7 +51,7 @@ export function decodeRecall(bytes: Uint8Array): v1.RecallResponse {
         made.contextText = reader.string(true);
         break;
       case 4:
-        made.info = recallInfo(reader);
+        made.info = recallInfo(reader, made.info);
         break;
       default:
         other(reader, start, v1.RecallResponseSchema, made);
@@ -71,7 +74,7 @@ function recalledMessage(reader: BinaryReader): v1.RecalledMessage {
     const start = reader.pos;
     switch (fieldOf(reader)) {
       case 1:
-        made.message = message(reader);
+        made.message = message(reader, made.message);
         break;
       case 2:
         made.hit = reader.bool();
@@ -92,19 +95,9 @@ function recalledMessage(reader: BinaryReader): v1.RecalledMessage {
   return made;
 }
 
-function message(reader: BinaryReader): v1.Message {
-  const made: v1.Message = {
-    $typeName: 'semanticrecall.v1.Message',
-    id: '',
-    threadId: '',
-    resourceId: '',
-    role: v1.Role.UNSPECIFIED,
-    author: '',
-    text: '',
-    payload: NO_BYTES,
-    payloadType: '',
-    groupId: '',
-  };
+// What a message holds may come in parts: later ones are added to what is there.
+
+function message(reader: BinaryReader, made = blankMessage()): v1.Message {
   const end = endOf(reader);
   while (reader.pos < end) {
     const start = reader.pos;
@@ -125,7 +118,7 @@ function message(reader: BinaryReader): v1.Message {
         made.text = reader.string(true);
         break;
       case 7:
-        made.createTime = timestamp(reader);
+        made.createTime = timestamp(reader, made.createTime);
         break;
       case 9:
         made.payload = reader.bytes();
@@ -140,8 +133,22 @@ function message(reader: BinaryReader): v1.Message {
   return made;
 }
 
-function timestamp(reader: BinaryReader): Timestamp {
-  const made: Timestamp = { $typeName: 'google.protobuf.Timestamp', seconds: 0n, nanos: 0 };
+function blankMessage(): v1.Message {
+  return {
+    $typeName: 'semanticrecall.v1.Message',
+    id: '',
+    threadId: '',
+    resourceId: '',
+    role: v1.Role.UNSPECIFIED,
+    author: '',
+    text: '',
+    payload: NO_BYTES,
+    payloadType: '',
+    groupId: '',
+  };
+}
+
+function timestamp(reader: BinaryReader, made = blankTime()): Timestamp {
   const end = endOf(reader);
   while (reader.pos < end) {
     const start = reader.pos;
@@ -159,8 +166,11 @@ function timestamp(reader: BinaryReader): Timestamp {
   return made;
 }
 
-function recallInfo(reader: BinaryReader): v1.RecallInfo {
-  const made = blankInfo();
+function blankTime(): Timestamp {
+  return { $typeName: 'google.protobuf.Timestamp', seconds: 0n, nanos: 0 };
+}
+
+function recallInfo(reader: BinaryReader, made = blankInfo()): v1.RecallInfo {
   const end = endOf(reader);
   while (reader.pos < end) {
     const start = reader.pos;
@@ -181,7 +191,7 @@ function recallInfo(reader: BinaryReader): v1.RecallInfo {
         made.cacheHit = reader.bool();
         break;
       case 8:
-        made.timings = recallTimings(reader);
+        made.timings = recallTimings(reader, made.timings);
         break;
       case 9:
         made.candidates = BigInt(reader.uint64());
@@ -230,17 +240,7 @@ function blankInfo(): v1.RecallInfo {
   };
 }
 
-function recallTimings(reader: BinaryReader): v1.RecallTimings {
-  const made: v1.RecallTimings = {
-    $typeName: 'semanticrecall.v1.RecallTimings',
-    totalUs: 0,
-    queueUs: 0,
-    embedUs: 0,
-    searchUs: 0,
-    fetchUs: 0,
-    renderUs: 0,
-    lexicalUs: 0,
-  };
+function recallTimings(reader: BinaryReader, made = blankTimings()): v1.RecallTimings {
   const end = endOf(reader);
   while (reader.pos < end) {
     const start = reader.pos;
@@ -251,15 +251,30 @@ function recallTimings(reader: BinaryReader): v1.RecallTimings {
   return made;
 }
 
+function blankTimings(): v1.RecallTimings {
+  return {
+    $typeName: 'semanticrecall.v1.RecallTimings',
+    totalUs: 0,
+    queueUs: 0,
+    embedUs: 0,
+    searchUs: 0,
+    fetchUs: 0,
+    renderUs: 0,
+    lexicalUs: 0,
+  };
+}
+
 /** Where the message ends whose length comes next. */
 function endOf(reader: BinaryReader): number {
   const length = reader.uint32();
   return reader.pos + length;
 }
 
-/** The number of the field that comes next. */
+/** The number of the field that comes next; 0 where its tag is none of those read here. */
 function fieldOf(reader: BinaryReader): number {
-  return reader.uint32() >>> 3;
+  const start = reader.pos;
+  const tag = reader.uint32();
+  return reader.pos - start > TAG_BYTES_MAX || (tag & 7) > WIRE_TYPE_MAX ? 0 : tag >>> 3;
 }
 
 /** Also numbers that this version has no name for. */

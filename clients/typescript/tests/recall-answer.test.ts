@@ -3,9 +3,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { DescField, DescMessage, MessageInitShape } from '@bufbuild/protobuf';
 import { ScalarType, create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import fc from 'fast-check';
 import { decodeRecall } from '../src/recall-answer.js';
-import { RecallResponseSchema } from '../src/v1/index.js';
+import { RecallResponseSchema, RecalledMessageSchema } from '../src/v1/index.js';
 
 const RUNS = { numRuns: 300 };
 const text = fc.oneof(fc.string({ unit: 'binary' }), fc.string({ minLength: 30, maxLength: 200 }));
@@ -67,6 +68,46 @@ test('fields that this version does not know are kept as protobuf-es keeps them'
   assert.deepEqual(read, fromBinary(RecallResponseSchema, bytes));
 });
 
+test('a part of an answer that comes twice is put together', () => {
+  const twice = fc.tuple(messages(RecallResponseSchema), messages(RecalledMessageSchema));
+  fc.assert(
+    fc.property(twice, twice, ([answer, found], [laterAnswer, laterFound]) => {
+      const bytes = Buffer.concat([
+        toBinary(RecallResponseSchema, create(RecallResponseSchema, answer)),
+        toBinary(RecallResponseSchema, create(RecallResponseSchema, laterAnswer)),
+        asField(
+          RecallResponseSchema.field.messages.number,
+          toBinary(RecalledMessageSchema, create(RecalledMessageSchema, found)),
+          toBinary(RecalledMessageSchema, create(RecalledMessageSchema, laterFound)),
+        ),
+      ]);
+      assert.deepEqual(decodeRecall(bytes), fromBinary(RecallResponseSchema, bytes));
+    }),
+    RUNS,
+  );
+});
+
+test('a tag that is none is refused', () => {
+  for (const bytes of [
+    // No wire type 6.
+    [0x0e, 0],
+    [0x12, 4, 0x0a, 2, 0x0e, 0],
+    // Field 1, with a bit more than tags have.
+    [0x8a, 0x80, 0x80, 0x80, 0x10, 0],
+    [0x02, 0],
+  ]) {
+    const answer = Uint8Array.from(bytes);
+    assert.throws(() => fromLibrary(answer), /illegal tag/, `${String(bytes)}: by protobuf-es`);
+    assert.throws(() => decodeRecall(answer), /illegal tag/, String(bytes));
+  }
+});
+
+test('a tag that is longer than it need be is read', () => {
+  const bytes = Uint8Array.of(0x8a, 0x80, 0x00, 1, 0x61);
+  assert.equal(decodeRecall(bytes).requestId, 'a');
+  assert.deepEqual(decodeRecall(bytes), fromLibrary(bytes));
+});
+
 test('what is cut off is refused where protobuf-es refuses it', () => {
   const cut = messages(RecallResponseSchema).chain((init) => {
     const bytes = toBinary(RecallResponseSchema, create(RecallResponseSchema, init));
@@ -85,6 +126,12 @@ test('a text that is no UTF-8 is refused', () => {
   assert.throws(() => fromLibrary(bytes), TypeError);
   assert.throws(() => decodeRecall(bytes), TypeError);
 });
+
+/** A message of these parts, as the field of another. */
+function asField(number: number, ...parts: readonly Uint8Array[]): Uint8Array {
+  const writer = new BinaryWriter().tag(number, WireType.LengthDelimited);
+  return writer.bytes(Buffer.concat(parts)).finish();
+}
 
 function fromLibrary(bytes: Uint8Array): unknown {
   return fromBinary(RecallResponseSchema, bytes);
