@@ -10,15 +10,9 @@ import type { RecallResult } from '../results.js';
 import type { CallOptions, JsonObject, RecallOptions } from '../values.js';
 import { type FollowableMemory, type FollowableStore, follow } from './following.js';
 import { NOTE_ID_PREFIX, note, type RecalledHere, withGapMarks } from './gap-marks.js';
+import { indexableOrTold } from './indexable.js';
 import { type SidecarLink, linkOf } from './link.js';
-import {
-  type IndexableMessage,
-  isOfUser,
-  lastOf,
-  queryOf,
-  toIndexable,
-  toMastra,
-} from './messages.js';
+import { isOfUser, lastOf, queryOf, toMastra } from './messages.js';
 import {
   filterOfRequest,
   optionsNotNeeded,
@@ -293,7 +287,9 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
     if (this.#options.readOnly || (isFailed && this.#options.failedTurns === 'skip')) return;
     const memory = this.#memoryOf(args);
     if (memory === undefined || memory.readOnly) return;
-    const messages = this.#indexable(newMessages(args));
+    const messages = newMessages(args)
+      .map((message) => indexableOrTold(message, this.#reporter))
+      .filter((message) => message !== undefined);
     if (messages.length === 0) return;
     const { resourceId, threadId } = memory;
     this.#link.follower.knowThread(threadId, resourceId);
@@ -308,31 +304,6 @@ export class SemanticRecall implements Processor<'semantic-recall'>, AsyncDispos
         reporter: this.#reporter,
       },
     );
-  }
-
-  #indexable(messages: readonly MastraDBMessage[]): IndexableMessage[] {
-    const indexable: IndexableMessage[] = [];
-    for (const message of messages) {
-      const one = toIndexable(message);
-      if (one === undefined) continue;
-      if (!isStorableId(message.id)) {
-        // By itself, not with the turn: half a character in it would end the whole call.
-        const sentence = 'a message has an id that the sidecar cannot hold; it is not remembered';
-        this.#reporter.failed('messagesRejected', sentence, {});
-        continue;
-      }
-      const fields = { messageId: message.id };
-      if (one.textCut) {
-        const sentence = 'a text is above 262,144 bytes; its end is not searched';
-        this.#reporter.changed('textsCut', sentence, fields);
-      }
-      if (one.payloadLeftOut) {
-        const sentence = 'a message is above 1 MiB or no JSON; it will come back as its text';
-        this.#reporter.changed('payloadsLeftOut', sentence, fields);
-      }
-      indexable.push(one);
-    }
-    return indexable;
   }
 
   #metadataOf(memory: OwnedMemory, failedBy: string | undefined): JsonObject {
