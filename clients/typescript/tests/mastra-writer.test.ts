@@ -1,6 +1,7 @@
 /** What a process writes to one sidecar, in which order, and what becomes of what it refuses. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { CallOptions, IndexOptions, MessageInput } from '../src/index.js';
 import {
@@ -136,6 +137,26 @@ describe('the writer', () => {
     assert.equal(writer.pendingMessages, 0);
     assert.equal(client.texts.at(-1), 'new');
   });
+
+  for (const isLate of [false, true]) {
+    const when = isLate ? 'after' : 'before';
+    test(`a change that is acknowledged ${when} an older call has failed stays`, async () => {
+      const { client, writer, write, flush } = writing();
+      client.answer = async (ids) => {
+        const isOlder = ids.length > 1;
+        if (isOlder !== isLate) await nextTurn();
+        if (isOlder) await away();
+      };
+      const older = write(batch('a b', 't', 'old'));
+      const newer = write(batch('a', 't', 'new'));
+      assert.deepEqual(await Promise.all([older, newer]), [false, true]);
+      assert.equal(writer.pendingMessages, 1);
+      client.answer = here;
+      client.texts.length = client.calls.length = 0;
+      await flush();
+      assert.deepEqual([client.calls, client.texts], [['r/t: b'], ['old']]);
+    });
+  }
 
   test('one that fails each time does not keep the others from being sent', async () => {
     const { client, writer, write, flush } = writing();

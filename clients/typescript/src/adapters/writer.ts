@@ -44,6 +44,11 @@ export interface WriteReport {
   pushedOut(messages: number): void;
 }
 
+/** A call; `batch`: what of it waits where it fails. */
+interface UnderWay {
+  batch: Batch;
+}
+
 /** How a write goes. `timeoutMs` is for all of it, what waited before included. */
 export interface WriteOptions extends CallOptions {
   readonly wait: Wait;
@@ -75,7 +80,7 @@ const FINAL_CODES: ReadonlySet<string> = new Set([
 export class MemoryWriter {
   readonly #client: IndexCalls;
   readonly #queue: RetryQueue;
-  readonly #underWay = new Set<Promise<unknown>>();
+  readonly #underWay = new Map<Promise<unknown>, UnderWay>();
   // Of calls that wait until what waited before has been sent.
   readonly #arriving = new Set<{ batch: Batch; readonly reporter: WriteReport }>();
   #flushing: Promise<void> | undefined;
@@ -165,7 +170,7 @@ export class MemoryWriter {
     for (const arriving of this.#arriving) {
       [arriving.batch] = parted(arriving.batch, resourceId, target);
     }
-    await Promise.allSettled(this.#underWay);
+    await Promise.allSettled(this.#underWay.keys());
     // A call that failed meanwhile has put its messages back.
     this.#queue.discard(resourceId, target);
   }
@@ -185,7 +190,7 @@ export class MemoryWriter {
         const pushedOut = this.#queue.add(meant);
         if (pushedOut > 0) arriving.reporter.pushedOut(pushedOut);
       }
-      await Promise.allSettled(this.#underWay);
+      await Promise.allSettled(this.#underWay.keys());
       await call();
       this.#queue.discard(resourceId, target);
     } finally {
@@ -210,16 +215,33 @@ export class MemoryWriter {
     const { resourceId, threadId, metadata } = batch;
     const inputs = batch.messages.map((message) => message.input);
     const call = this.#client.index(resourceId, threadId, inputs, { ...callOptions, metadata });
-    this.#underWay.add(call);
+    const earlier = [...this.#underWay.values()];
+    const mine = { batch };
+    this.#underWay.set(call, mine);
     try {
       const result = await call;
       this.#queue.sent(batch);
+      this.#overtake(earlier, batch);
       tellOutcomes(batch, result, reporter);
       return true;
     } catch (error) {
-      return this.#failed(batch, error, options, hadWaited);
+      // Where later ones of all its messages are acknowledged, nothing is left to be done.
+      if (mine.batch.messages.length === 0) return true;
+      return this.#failed(mine.batch, error, options, hadWaited);
     } finally {
       this.#underWay.delete(call);
+    }
+  }
+
+  /** What an earlier call has of the same messages must not be sent after these, if it fails. */
+  #overtake(earlier: readonly UnderWay[], { resourceId, messages }: Batch): void {
+    if (earlier.length === 0) return;
+    const ids = messages.map(({ input }) => input.id);
+    for (const one of earlier) {
+      const [others, same] = parted(one.batch, resourceId, { ids });
+      one.batch = others;
+      // It may have failed before.
+      this.#queue.sent(same);
     }
   }
 
