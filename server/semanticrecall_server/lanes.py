@@ -67,8 +67,15 @@ class LaneLimits:
 
 
 def _be_nice(nice: int) -> None:
+    """Give the calling thread a lower priority, unless it has that or the system does not let it.
+
+    A server that was begun with a lower one may not go back up, and its threads work all the same.
+    """
     if nice:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+        thread = threading.get_native_id()
+        with suppress(OSError):
+            if os.getpriority(os.PRIO_PROCESS, thread) < nice:
+                os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
 Tell = Callable[[T | None, BaseException | None], None]

@@ -221,8 +221,9 @@ class AnswerWriter:
 
     def _go_on(self, written: asyncio.Future[None] | None = None) -> None:
         """Move the writing on until gRPC has a write under way, or nothing is left."""
-        del written
         if self._writing is None:  # closed meanwhile
+            if written is not None and not written.cancelled():
+                written.exception()  # else asyncio logs a failure that nobody has asked for
             return
         try:
             under_way = self._writing.send(None)

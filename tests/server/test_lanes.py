@@ -6,6 +6,7 @@ Order is that of jobs, told by events; time is a clock of the test's own.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
@@ -458,3 +459,42 @@ def test_a_closed_lane_drops_what_waits_and_takes_nothing_on() -> None:
         assert busy.lane.in_flight == 0
 
     in_a_lane(one_thread(places=100_000), test)
+
+
+# ---- priority ----
+
+
+@pytest.mark.parametrize(("has", "gets"), [(0, [10]), (10, []), (15, [])])
+def test_a_thread_never_raises_its_priority(
+    has: int, gets: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most may not: a server begun at 15 would have no thread left."""
+    asked: list[int] = []
+
+    def priority(which: int, who: int, *nice: int) -> int:
+        asked.extend(nice)
+        return has
+
+    monkeypatch.setattr(os, "getpriority", priority)
+    monkeypatch.setattr(os, "setpriority", priority)
+
+    async def test(busy: Busy) -> None:
+        await busy.run(int, b"a")
+        assert asked == gets
+
+    in_a_lane(LaneLimits(1, 16, 1_000, nice=10), test)
+
+
+def test_a_thread_works_whose_priority_the_system_does_not_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(which: int, who: int, *nice: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "getpriority", refuse)
+    monkeypatch.setattr(os, "setpriority", refuse)
+
+    async def test(busy: Busy) -> None:
+        assert await busy.run(lambda: "done", b"a", seconds=2.0) == "done"
+
+    in_a_lane(LaneLimits(1, 16, 1_000, nice=10), test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -134,6 +135,24 @@ def test_a_closed_writer_drops_what_waits_and_gives_its_room_back() -> None:
         made.wire.writes[-1].set_result(None)
         await asyncio.sleep(0)
         assert (made.wire.begun, made.moves, made.failures) == ([b"1"], 0, [])
+
+    in_a_loop(test)
+
+
+def test_a_write_that_fails_when_the_writer_is_closed_is_no_error_of_the_loop() -> None:
+    """A client that vanishes leaves nothing in the log."""
+    told: list[object] = []
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context["message"]))
+        made = Written()
+        made.writer.put(b"1")
+        made.writer.close()
+        made.wire.writes.pop().set_exception(grpc.aio.BaseError("gone"))
+        await asyncio.sleep(0)
+        gc.collect()
+        assert (told, made.failures) == ([], [])
 
     in_a_loop(test)
 
