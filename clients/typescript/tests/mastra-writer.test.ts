@@ -458,6 +458,16 @@ describe('the queue', () => {
     assert.equal(queue.size, fits);
   });
 
+  test('what was said again while it waits was said when it was said first', () => {
+    const queue = new RetryQueue(10);
+    for (const saidAt of [new Date(1_000), new Date(2_000)]) {
+      const { messages, ...others } = batch('a');
+      queue.add({ ...others, messages: messages.map((one) => ({ ...one, saidAt })) });
+    }
+    assert.equal(queue.size, 1);
+    assert.deepEqual(queue.timeOf('r', 'a'), new Date(1_000));
+  });
+
   test('ids of two resources are two messages', () => {
     const queue = new RetryQueue(10);
     queue.add(batch('a'));

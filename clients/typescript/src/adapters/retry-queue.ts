@@ -75,8 +75,8 @@ export class RetryQueue {
     const { resourceId, threadId, metadata } = batch;
     for (const message of batch.messages) {
       const key = keyOf(resourceId, message.input.id);
-      const entry = { resourceId, threadId, metadata, message: dated(message) };
       const earlier = this.#entries.get(key);
+      const entry = { resourceId, threadId, metadata, message: dated(sooner(message, earlier)) };
       if (earlier !== undefined && message.saidAt !== undefined) {
         // It may be under way: the same again would be sent once more.
         if (isDeepStrictEqual(earlier, entry)) continue;
@@ -174,6 +174,13 @@ export class RetryQueue {
     this.#entries.delete(key);
     this.#bytes -= entry.message.bytes;
   }
+}
+
+/** What says when it was said was said when it waited first. */
+function sooner(message: OutgoingMessage, earlier: Entry | undefined): OutgoingMessage {
+  const saidAt = earlier?.message.saidAt;
+  const isLater = saidAt !== undefined && message.saidAt !== undefined && saidAt < message.saidAt;
+  return isLater ? { ...message, saidAt } : message;
 }
 
 /** The message as it is sent once it has waited. */
