@@ -124,3 +124,19 @@ def test_a_stop_lets_go_of_everybody_who_waits(starting: Starting) -> None:
     starting.go_on.set()
     stopped.join(WAIT_S)
     assert not stopped.is_alive()
+
+
+def test_a_row_that_is_pending_again_does_not_end_a_wait_twice(starting: Starting) -> None:
+    """Who waited while the record was read waited for every row of that revision or an older one."""
+    waiting = starting.wait("nobody")
+    starting.go_on.set()
+    waiting.result(WAIT_S)
+    starting.wait("u").result(WAIT_S)
+    gate = starting.embedder.block_on("again")
+    # As when another model has begun to serve.
+    starting.backlog.add([PendingRow("nobody", 1_000, starting.rows[0].revision, "again")])
+    with capture_logs() as logs:
+        assert gate.entered.wait(WAIT_S)
+        gate.release.set()
+        starting.backlog.stop()
+    assert logs == []

@@ -36,7 +36,9 @@ class Watch:
 
     def end_if_empty(self) -> None:
         """End the wait if no row is left."""
-        if self._left == 0 and self.done.set_running_or_notify_cancel():
+        if self._left or self.done.done():
+            return
+        if self.done.set_running_or_notify_cancel():
             self.done.set_result(None)
 
 
