@@ -127,7 +127,7 @@ def test_a_stop_lets_go_of_everybody_who_waits(starting: Starting) -> None:
 
 
 def test_a_row_that_is_pending_again_does_not_end_a_wait_twice(starting: Starting) -> None:
-    """Who waited while the record was read waited for every row of that revision or an older one."""
+    """Who waited while the record was read waited for every row of an older revision."""
     waiting = starting.wait("nobody")
     starting.go_on.set()
     waiting.result(WAIT_S)
