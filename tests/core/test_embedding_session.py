@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 import numpy as np
@@ -167,7 +168,8 @@ def test_idle_sessions_hold_no_threads() -> None:
     opened = [session(tiny_model.graph()) for _ in range(4)]
     for one in opened:
         one.run(ids("hello world"))
-    assert threads_of_this_process() == before
+    # Not their number: a thread of another test may end meanwhile.
+    assert threads_of_this_process() <= before
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, *providers: str) -> None:
@@ -184,6 +186,6 @@ def renamed(graph: bytes, old: str, new: str) -> bytes:
     return model.SerializeToString()
 
 
-def threads_of_this_process() -> int:
-    with open("/proc/self/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
+def threads_of_this_process() -> set[str]:
+    """Their ids, those of native code too."""
+    return set(os.listdir("/proc/self/task"))
